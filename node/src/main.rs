@@ -1,0 +1,2 @@
+//! The `tidemark` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Nothing to see: the build script does the work.

@@ -1,0 +1,3 @@
+//! The ordered key-value contract of Tidemark and its engines.
+
+pub mod contract;
