@@ -1,1 +1,3 @@
 //! Tidemark node.
+
+pub mod config;
