@@ -176,8 +176,10 @@ pub trait Db: Send + Sync + 'static {
     /// [`crate::tables::raft_applied_key`]; `None` if it might find nothing.
     fn durable_applied(&self) -> Result<Option<Bytes>, Error>;
 
-    /// Loads strictly ascending pairs into a database that is still empty, faster than commits would. Durable
-    /// when it returns. An error leaves the database unusable: create another one.
+    /// Loads strictly ascending pairs into a database that is still empty, its format row aside, faster than
+    /// commits would. Durable when it returns. An error leaves the database unusable: create another one.
+    ///
+    /// The pairs may bring a format row of their own, which must be supported.
     fn bulk_load(&self, pairs: &mut dyn Iterator<Item = Result<(Bytes, Bytes), Error>>) -> Result<(), Error>;
 
     /// Reads everything and checks every checksum and structure that the engine keeps.
@@ -195,9 +197,18 @@ pub trait Engine: Send + Sync + fmt::Debug + 'static {
     /// As [`Db::engine`].
     fn name(&self) -> &'static str;
 
-    /// Creates an empty database in `dir`, which must be absent or empty. Durable when it returns.
+    /// Creates a database in `dir`, which must be absent or empty. Durable when it returns.
+    ///
+    /// It holds nothing but the row [`crate::tables::format_key`].
     fn create(&self, dir: &Path) -> Result<Arc<dyn Db>, Error>;
 
     /// Opens the database in `dir`, recovering from a crash if there was one.
     fn open(&self, dir: &Path) -> Result<Arc<dyn Db>, Error>;
+
+    /// Whether there is something in `dir`, so that `open` is the right call and `create` would be refused.
+    fn exists(&self, dir: &Path) -> Result<bool, Error>;
+
+    /// Removes the closed database in `dir` and `dir` itself, whatever state a crash left them in; no error if
+    /// there is nothing.
+    fn destroy(&self, dir: &Path) -> Result<(), Error>;
 }
