@@ -4,6 +4,16 @@
 //! feature `grpc` adds the generated services, `ApiError` and its mapping to and from gRPC status.
 //! Fields of type `bytes` are [`bytes::Bytes`]: a payload is never copied after it was decoded.
 
+#[cfg(feature = "grpc")]
+mod error;
+#[cfg(feature = "grpc")]
+mod status;
+
+#[cfg(feature = "grpc")]
+pub use error::{ApiError, LeaderHint, LimitKind, Retry, UnknownCause};
+#[cfg(feature = "grpc")]
+pub use status::ERROR_DOMAIN;
+
 /// What is stored and logged (package `tidemark.record`).
 #[allow(missing_docs)]
 pub mod record {
