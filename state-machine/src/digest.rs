@@ -36,20 +36,20 @@ impl fmt::Display for StateDigest {
 
 /// Builds a digest row by row, for readers that have the rows in hand, like a snapshot that is being received.
 #[derive(Clone, Debug, Default)]
-pub struct StateHasher {
+pub struct DigestBuilder {
     hasher: blake3::Hasher,
     rows: u64,
 }
 
-impl StateHasher {
+impl DigestBuilder {
     /// A digest over no rows.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds the next row. Keys must ascend; a row that each replica derives for itself is left out.
-    pub fn update(&mut self, key: &[u8], value: &[u8]) {
-        if !is_replicated(key) {
+    pub fn add(&mut self, key: &[u8], value: &[u8]) {
+        if tables::is_local(key) {
             return;
         }
         self.rows += 1;
@@ -65,26 +65,20 @@ impl StateHasher {
     }
 }
 
-/// Whether the row under `key` is part of the replicated state: in digests and snapshots, and alike on all
-/// replicas.
-pub fn is_replicated(key: &[u8]) -> bool {
-    !tables::is_local(key)
-}
-
 /// Digests everything in `source`, in memory of constant size.
 pub fn digest(source: &(impl Read + ?Sized)) -> Result<StateDigest, Fault> {
-    let mut hasher = StateHasher::new();
+    let mut digest = DigestBuilder::new();
     // Index entries can be most of a database, so they are passed over, not read and dropped.
     let index_entries = tables::table_range(tables::INDEX_ENTRIES);
     let before = KeyRange { lower: None, upper: index_entries.lower };
     let behind = KeyRange { lower: index_entries.upper, upper: None };
     for range in [before, behind] {
         source.scan(&range, Direction::Ascending, &mut |key, value| {
-            hasher.update(key, value);
+            digest.add(key, value);
             ControlFlow::Continue(())
         })?;
     }
-    Ok(hasher.finish())
+    Ok(digest.finish())
 }
 
 #[cfg(test)]
@@ -124,9 +118,9 @@ mod tests {
 
     #[test]
     fn moving_a_byte_from_key_to_value_changes_the_digest() {
-        let (mut left, mut right) = (StateHasher::new(), StateHasher::new());
-        left.update(b"ea", b"b");
-        right.update(b"e", b"ab");
+        let (mut left, mut right) = (DigestBuilder::new(), DigestBuilder::new());
+        left.add(b"ea", b"b");
+        right.add(b"e", b"ab");
         assert_ne!(left.finish(), right.finish());
     }
 }
