@@ -220,7 +220,8 @@ impl AppendBatch {
 }
 
 impl AppendRequest {
-    fn to_record(&self) -> record::AppendRequest {
+    /// The request as it is forwarded and logged.
+    pub fn to_record(&self) -> record::AppendRequest {
         record::AppendRequest {
             boundary_hash: self.boundary.0,
             incarnation: self.incarnation.get(),
@@ -232,7 +233,9 @@ impl AppendRequest {
         }
     }
 
-    fn from_record(request: record::AppendRequest) -> Result<Self, Malformed> {
+    /// Reads a forwarded or logged request. A leader refuses what is malformed before it proposes it: in the log
+    /// it would stop every replica.
+    pub fn from_record(request: record::AppendRequest) -> Result<Self, Malformed> {
         Ok(Self {
             boundary: BoundaryHash(request.boundary_hash),
             incarnation: checked_id(request.incarnation)?,
