@@ -71,7 +71,7 @@ impl fmt::Display for Applied {
 }
 
 /// The configuration. `RT` is `TokioRuntime` in production and a deterministic runtime in simulations.
-pub struct Types<RT>(PhantomData<RT>);
+pub struct Types<RT>(PhantomData<fn() -> RT>);
 
 // Written by hand: derives would demand the same traits of `RT`.
 impl<RT> Clone for Types<RT> {

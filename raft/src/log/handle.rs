@@ -61,7 +61,7 @@ impl LogHandle {
         Self { lifeline }
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.lifeline.0
     }
 
@@ -150,10 +150,11 @@ impl LogHandle {
     pub async fn fault(&self) -> Arc<Error> {
         let mut progress = self.shared().progress();
         let is_fault = |error: &Arc<Error>| !matches!(**error, Error::Closed);
-        match progress.wait_for(|progress| progress.ended.as_ref().is_some_and(is_fault)).await {
-            Ok(progress) => progress.ended.clone().expect("the wait was for an end"),
+        let ended = progress.wait_for(|progress| progress.ended.as_ref().is_some_and(is_fault)).await;
+        match ended.ok().and_then(|progress| progress.ended.clone()) {
+            Some(fault) => fault,
             // The sender lives as long as this handle.
-            Err(_) => std::future::pending().await,
+            None => std::future::pending().await,
         }
     }
 

@@ -37,6 +37,11 @@ impl IndexedSegment {
     fn end(&self) -> u64 {
         self.first + self.places.len() as u64
     }
+
+    /// Index of the last entry; none when the segment holds none.
+    pub(super) fn last_entry(&self) -> Option<u64> {
+        (!self.places.is_empty()).then(|| self.end() - 1)
+    }
 }
 
 /// The segments, oldest first. **Invariant**: their entries are consecutive.

@@ -18,6 +18,7 @@ use std::{
 use crate::vfs::{Access, Vfs};
 
 mod cache;
+mod cut;
 mod driver;
 mod error;
 mod handle;
