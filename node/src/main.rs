@@ -1,2 +1,7 @@
 //! The `tidemark` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tidemark_node::cli::main()
+}

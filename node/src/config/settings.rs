@@ -173,8 +173,6 @@ settings! {
         /// Log kept behind a cut, so that a node that was away for a short while catches up from the log instead of a
         /// snapshot.
         keep_log_bytes: u64 as Size = 128 << 20;
-        /// Entries kept behind a cut; whichever of the two keeps more holds.
-        keep_log_entries: u64 as Count = 10_000;
         /// Pace of a snapshot that is sent to another node.
         snapshot_bytes_per_second: u64 as Size = 32 << 20;
     }

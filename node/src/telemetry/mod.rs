@@ -1,0 +1,3 @@
+//! What a node tells about itself.
+
+pub mod logging;
