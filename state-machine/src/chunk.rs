@@ -1,7 +1,5 @@
 //! A chunk of committed entries, applied together and written as one batch.
 
-use std::mem;
-
 use bytes::Bytes;
 use tidemark_storage::{Batch, EventId, Overlay, overlay::Base, tables};
 
@@ -80,7 +78,7 @@ impl ChunkBuilder<'_> {
         state.memory.applied = Some(applied);
         let State { overlay, memory, .. } = state;
         let (clock_ms, last_event_id) = (memory.clock.0, memory.last_id);
-        let _ = mem::replace(remembered, Some(memory));
+        *remembered = Some(memory);
         Chunk { batch: overlay.into_batch(), clock_ms, last_event_id }
     }
 }
