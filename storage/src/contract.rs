@@ -48,7 +48,11 @@ impl KeyRange {
 
     /// Whether no key can lie in the range.
     pub fn is_empty(&self) -> bool {
-        matches!((&self.lower, &self.upper), (Some(lower), Some(upper)) if lower >= upper)
+        match (&self.lower, &self.upper) {
+            (Some(lower), Some(upper)) => lower >= upper,
+            (None, Some(upper)) => upper.is_empty(),
+            (_, None) => false,
+        }
     }
 
     /// Whether `key` lies in the range.

@@ -84,7 +84,9 @@ pub(crate) fn destroy(dir: &Path) -> Result<()> {
 /// Makes the entries of `dir` durable.
 pub(crate) fn sync(dir: &Path) -> Result<()> {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Error::io("sync the directory", dir, error))
+    File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(|error| Error::io("sync the directory", dir, error))
 }
 
 /// Bytes of all files below `dir`.
@@ -105,4 +107,92 @@ pub(crate) fn bytes(dir: &Path) -> Result<u64> {
         }
     }
     Ok(total)
+}
+
+#[cfg(feature = "sqlite")]
+pub(crate) use private::PrivateDirectory;
+
+/// Directories in shared memory that live as long as their owner.
+#[cfg(feature = "sqlite")]
+mod private {
+    use std::{
+        process,
+        sync::atomic::{AtomicU64, Ordering},
+    };
+
+    use super::*;
+
+    /// Complete private directories start with this, so that a sweep knows them.
+    const PREFIX: &str = "tidemark-memory-";
+    /// Private directories whose lock is not yet held.
+    const PREFIX_NEW: &str = "tidemark-new-";
+
+    /// A directory in shared memory (in the directory for temporary files where there is none), removed when
+    /// dropped.
+    #[derive(Debug)]
+    pub(crate) struct PrivateDirectory {
+        path: PathBuf,
+        _lock: DirectoryLock,
+    }
+
+    impl PrivateDirectory {
+        pub(crate) fn create() -> Result<Self> {
+            static NEXT: AtomicU64 = AtomicU64::new(0);
+            let root = root();
+            loop {
+                let number = NEXT.fetch_add(1, Ordering::Relaxed);
+                let own = format!("{}-{number}", process::id());
+                let new = root.join(format!("{PREFIX_NEW}{own}"));
+                let path = root.join(format!("{PREFIX}{own}"));
+                match fs::create_dir(&new) {
+                    Ok(()) => {}
+                    // Left by a killed process that had the same id.
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                    Err(error) => return Err(Error::io("create the directory", &new, error)),
+                }
+                // A sweep finds only directories that are locked already.
+                let lock = DirectoryLock::acquire(&new)?;
+                match fs::rename(&new, &path) {
+                    Ok(()) => return Ok(Self { path, _lock: lock }),
+                    // Left by a killed process that had the same id, and not swept yet.
+                    Err(_) if path.exists() => {
+                        fs::remove_dir_all(&new).map_err(|error| Error::io("remove", &new, error))?
+                    }
+                    Err(error) => return Err(Error::io("rename", &new, error)),
+                }
+            }
+        }
+
+        pub(crate) fn path(&self) -> &Path {
+            &self.path
+        }
+
+        /// Removes what killed processes left behind.
+        pub(crate) fn sweep() -> Result<()> {
+            let root = root();
+            let entries = fs::read_dir(&root).map_err(|error| Error::io("list", &root, error))?;
+            for entry in entries {
+                let path = entry.map_err(|error| Error::io("list", &root, error))?.path();
+                let ours = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+                // Another process may remove it meanwhile, or it belongs to another user: neither matters here.
+                if ours && let Err(error) = destroy(&path) {
+                    tracing::debug!(path = %path.display(), %error, "kept a private directory");
+                }
+            }
+            Ok(())
+        }
+    }
+
+    impl Drop for PrivateDirectory {
+        fn drop(&mut self) {
+            if let Err(error) = fs::remove_dir_all(&self.path) {
+                tracing::warn!(path = %self.path.display(), %error, "cannot remove a private directory");
+            }
+        }
+    }
+
+    fn root() -> PathBuf {
+        let shared = Path::new("/dev/shm");
+        if shared.is_dir() { shared.to_path_buf() } else { std::env::temp_dir() }
+    }
 }

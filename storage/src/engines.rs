@@ -13,7 +13,8 @@ pub enum Mode {
     /// In the database's directory.
     #[default]
     Disk,
-    /// In memory: nothing survives the process, and nothing is written into the directory.
+    /// In memory: nothing survives the engine, and the database's directory stays empty (RocksDB's binding
+    /// creates it all the same).
     Memory,
 }
 
@@ -36,7 +37,12 @@ impl Default for EngineOptions {
 
 /// The engines that users may choose in this build, the preferred one first.
 pub fn available() -> &'static [&'static str] {
-    &[]
+    &[
+        #[cfg(feature = "rocksdb")]
+        "rocksdb",
+        #[cfg(feature = "sqlite")]
+        "sqlite",
+    ]
 }
 
 /// The engine for who does not choose: RocksDB where it is compiled in, else SQLite.
@@ -49,6 +55,10 @@ pub fn default_engine() -> &'static str {
 /// Errors: [`Usage::UnknownEngine`] if there is no such engine or it was not compiled in.
 pub fn by_name(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     match name {
+        #[cfg(feature = "rocksdb")]
+        crate::rocksdb::NAME => Ok(Arc::new(crate::rocksdb::RocksDbEngine::new(options)?)),
+        #[cfg(feature = "sqlite")]
+        crate::sqlite::NAME => Ok(Arc::new(crate::sqlite::SqliteEngine::new(options)?)),
         _ => {
             let _ = options;
             Err(Usage::UnknownEngine { name: name.to_owned(), available: available() }.into())
@@ -78,5 +88,11 @@ mod tests {
         };
         assert_eq!(name, "paper");
         assert_eq!(available, super::available());
+    }
+
+    #[cfg(any(feature = "sqlite", feature = "rocksdb"))]
+    #[test]
+    fn the_default_engine_is_the_preferred_available_one() {
+        assert_eq!(available().first(), Some(&default_engine()));
     }
 }

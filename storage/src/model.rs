@@ -292,14 +292,13 @@ impl ModelSnapshot {
         range: &KeyRange,
         direction: Direction,
     ) -> impl Iterator<Item = (&'a Bytes, &'a Bytes)> + use<'a> {
-        // An inverted range would panic in the map; an empty one at the same key is the same answer.
-        let lower = range.lower.clone();
-        let upper = if range.is_empty() { lower.clone() } else { range.upper.clone() };
         let bounds = (
-            lower.map_or(Bound::Unbounded, Bound::Included),
-            upper.map_or(Bound::Unbounded, Bound::Excluded),
+            range.lower.clone().map_or(Bound::Unbounded, Bound::Included),
+            range.upper.clone().map_or(Bound::Unbounded, Bound::Excluded),
         );
-        let mut rows = self.0.range::<Bytes, _>(bounds);
+        // The map takes an empty or inverted range for an error of its caller.
+        let rows = (!range.is_empty()).then(|| self.0.range::<Bytes, _>(bounds));
+        let mut rows = rows.into_iter().flatten();
         std::iter::from_fn(move || match direction {
             Direction::Ascending => rows.next(),
             Direction::Descending => rows.next_back(),
