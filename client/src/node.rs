@@ -12,12 +12,12 @@ use tidemark_proto::v1::{SaveEventsRequest, WriteResult};
 use tidemark_proto::{ApiError, Retry};
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
 use crate::error::Error;
 use crate::options::Options;
 use crate::retry::Failure;
-use crate::save_stream::SaveStream;
+use crate::save_stream::{SaveStream, no_answer};
 
 /// After a failure a node is left alone for this long, twice as long after each further one.
 const AVOID_FIRST: Duration = Duration::from_millis(250);
@@ -65,11 +65,9 @@ impl Node {
 
     /// One attempt to save, until the deadline of the attempt.
     pub(crate) async fn save(&self, save: &Bytes, deadline: Instant) -> Result<WriteResult, Failure> {
-        let timeout = deadline.saturating_duration_since(Instant::now());
         if !self.unary_only.load(Ordering::Relaxed) {
             let stream = self.stream();
-            let answer = timeout_at(deadline, stream.save(save.clone(), timeout)).await;
-            let answer = answer.unwrap_or_else(|_elapsed| Err(Failure::Lost(no_answer())));
+            let answer = stream.save(save.clone(), deadline).await;
             if answer.is_ok() || !stream.is_unsupported() {
                 return answer;
             }
@@ -145,13 +143,6 @@ fn failure_of(status: &Status) -> Failure {
         Failure::Lost(error)
     } else {
         Failure::Refused(error)
-    }
-}
-
-fn no_answer() -> ApiError {
-    ApiError::Transport {
-        code: Code::DeadlineExceeded,
-        message: "the node did not answer in time".to_owned(),
     }
 }
 

@@ -10,7 +10,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{FutureExt, Stream};
@@ -19,6 +18,7 @@ use tidemark_proto::v1::save_events_stream_response::Result as Outcome;
 use tidemark_proto::v1::{SaveEventsStreamResponse, WriteResult};
 use tidemark_proto::{ApiError, Retry};
 use tokio::sync::{SetOnce, mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
@@ -80,19 +80,26 @@ impl SaveStream {
         self.shared.ended.get().is_some_and(|failure| failure.error().code() == Code::Unimplemented)
     }
 
-    /// Sends one save and waits for its answer or the end of the stream. Dropping the future takes the save back
-    /// if it is still queued.
-    pub(crate) async fn save(&self, save: Bytes, timeout: Duration) -> Answer {
+    /// Sends one save and waits for its answer, the end of the stream or the deadline. Dropping the future takes the
+    /// save back if it is still queued.
+    pub(crate) async fn save(&self, save: Bytes, deadline: Instant) -> Answer {
         let request_id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let timeout = deadline.saturating_duration_since(Instant::now());
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1);
         let message = EncodedSave { request_id, save, timeout_ms };
         let (sender, receiver) = oneshot::channel();
         let mut pending = Pending { request_id, receiver, shared: &self.shared };
         // When the queue is closed, the sender comes back in the error and is dropped: the receiver sees it.
         drop(self.queue.send(Queued { message, answer: sender }));
-        match (&mut pending.receiver).await {
+        let answered = timeout_at(deadline, async {
+            match (&mut pending.receiver).await {
+                Ok(answer) => answer,
+                Err(_dropped_in_the_queue) => Err(self.shared.ended.wait().await.clone()),
+            }
+        });
+        match answered.await {
             Ok(answer) => answer,
-            Err(_dropped_in_the_queue) => Err(self.shared.ended.wait().await.clone()),
+            Err(_elapsed) => pending.give_up(),
         }
     }
 }
@@ -102,6 +109,22 @@ struct Pending<'a> {
     request_id: u64,
     receiver: oneshot::Receiver<Answer>,
     shared: &'a Shared,
+}
+
+impl Pending<'_> {
+    /// The time is up. Whether the save was sent, is still queued or was answered just now is decided under the
+    /// lock, which everything that moves a save on holds.
+    fn give_up(mut self) -> Answer {
+        let mut sent = self.shared.sent.lock();
+        if sent.remove(&self.request_id).is_some() {
+            return Err(Failure::Lost(no_answer()));
+        }
+        let answered = self.receiver.try_recv();
+        // From here on the queue drops the save.
+        self.receiver.close();
+        drop(sent);
+        answered.unwrap_or_else(|_not_answered| Err(Failure::NotSent(no_answer())))
+    }
 }
 
 impl Drop for Pending<'_> {
@@ -212,7 +235,6 @@ fn closed_by_node() -> ApiError {
 impl Shared {
     /// An answer to nothing that is waited for is a repeat or comes too late.
     fn answer(&self, answer: SaveEventsStreamResponse) {
-        let Some(waiting) = self.sent.lock().remove(&answer.request_id) else { return };
         let result = match answer.result {
             Some(Outcome::Written(written)) => Ok(written),
             Some(Outcome::Error(error)) => Err(Failure::Refused(error.into())),
@@ -222,21 +244,29 @@ impl Shared {
                 message: "the node sent an answer without a result".to_owned(),
             })),
         };
-        // Nobody waits any more if this fails.
-        let _ = waiting.send(result);
+        let mut sent = self.sent.lock();
+        if let Some(waiting) = sent.remove(&answer.request_id) {
+            // Fails if nobody waits any more.
+            let _ = waiting.send(result);
+        }
     }
 
-    fn end(&self, queued: Failure, sent: Failure) {
-        tracing::debug!(error = %sent.error(), "save stream ended");
-        let waiting = {
-            let mut table = self.sent.lock();
-            // Set here only, and once per stream.
-            let _ = self.ended.set(queued);
-            std::mem::take(&mut *table)
-        };
-        for save in waiting.into_values() {
-            let _ = save.send(Err(sent.clone()));
+    fn end(&self, queued: Failure, failure: Failure) {
+        tracing::debug!(error = %failure.error(), "save stream ended");
+        let mut sent = self.sent.lock();
+        // Set here only, and once per stream.
+        let _ = self.ended.set(queued);
+        for (_, waiting) in sent.drain() {
+            let _ = waiting.send(Err(failure.clone()));
         }
+    }
+}
+
+/// Stands for the answer that did not come.
+pub(crate) fn no_answer() -> ApiError {
+    ApiError::Transport {
+        code: Code::DeadlineExceeded,
+        message: "the node did not answer in time".to_owned(),
     }
 }
 

@@ -197,6 +197,16 @@ impl Topology {
         if self.adopt(&infos) { Refreshed::Leader } else { reached }
     }
 
+    /// When nothing is wrong it is enough that the preferred node says it leads: with many clients, asking every
+    /// node each time would cost the cluster something.
+    async fn confirm(&self) -> bool {
+        let node = self.preferred();
+        match ask(&node).await {
+            Ok(info) if info.leader_id == info.node_id => self.adopt(&[(node, info)]),
+            Ok(_) | Err(_) => false,
+        }
+    }
+
     /// Takes over what the answers say; tells whether the leader is preferred now.
     fn adopt(&self, infos: &[(Arc<Node>, GetClusterInfoResponse)]) -> bool {
         // The answer of the highest term knows the latest leader; members are the same in all but for a moment.
@@ -218,7 +228,9 @@ impl Topology {
                 members.insert(member.node_id, node);
             }
         }
-        let leader = members.get(&newest.leader_id).filter(|leader| !leader.is_avoided()).cloned();
+        // 0 stands for none.
+        let leader = (newest.leader_id != 0).then(|| members.get(&newest.leader_id)).flatten();
+        let leader = leader.filter(|leader| !leader.is_avoided()).cloned();
         let mut nodes: Vec<_> = members.into_values().collect();
         for node in &self.seeds {
             if !nodes.iter().any(|other| Arc::ptr_eq(other, node)) {
@@ -243,12 +255,15 @@ impl Topology {
         };
         let mut pause = Duration::ZERO;
         loop {
-            tokio::select! {
-                () = wanted.notified() => {}
-                () = sleep(pause) => {}
-            }
+            let quiet = tokio::select! {
+                () = wanted.notified() => false,
+                () = sleep(pause) => pause == interval,
+            };
             let began = Instant::now();
             let Some(topology) = topology.upgrade() else { return };
+            if quiet && topology.confirm().await {
+                continue;
+            }
             pause = match topology.refresh().await {
                 Refreshed::Leader => interval,
                 Refreshed::NoLeader | Refreshed::Unreachable => REFRESH_PAUSE,
