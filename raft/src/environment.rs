@@ -69,9 +69,14 @@ impl Environment {
 
     /// 16 random bytes.
     pub fn random_id(&self) -> [u8; 16] {
-        let (high, low) = (self.random.next_u64(), self.random.next_u64());
-        ((u128::from(high) << 64) | u128::from(low)).to_be_bytes()
+        random_id(&*self.random)
     }
+}
+
+/// 16 random bytes.
+pub(crate) fn random_id(random: &dyn Random) -> [u8; 16] {
+    let (high, low) = (random.next_u64(), random.next_u64());
+    ((u128::from(high) << 64) | u128::from(low)).to_be_bytes()
 }
 
 /// The operating system's clocks.

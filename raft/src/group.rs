@@ -25,7 +25,6 @@ use crate::{
     database::Databases,
     environment::Environment,
     error::{BarrierError, ProposeError, StartError},
-    files,
     handle::{Consensus, Handle, Inner, Leadership, MemberStatus, Proposal, Role, Status},
     identity::Identity,
     log::{LogHandle, LogIdentity, SegmentLog},
@@ -64,14 +63,12 @@ pub struct Retention {
 /// What a group is started with.
 #[derive(Clone)]
 pub struct Options {
-    /// Holds `identity`, `log/` and `kv/`.
+    /// Holds `log/` and `kv/`, beside the identity.
     pub data_dir: PathBuf,
-    /// This member.
-    pub node_id: NodeId,
+    /// Whose data directory it is; from [`Identity::load_or_create`].
+    pub identity: Identity,
     /// The group.
     pub group_id: u32,
-    /// The cluster; `None`: whatever the data directory says, or a new random one.
-    pub cluster_id: Option<[u8; 16]>,
     /// Members that found the cluster, with the addresses of their peer listeners; empty for a member that joins.
     pub initial_members: BTreeMap<NodeId, String>,
     /// Where clients reach this node, told to other members.
@@ -112,8 +109,8 @@ pub async fn start<RT: AsyncRuntime>(
     options: Options,
     environment: Environment,
 ) -> Result<Handle, StartError> {
-    let identity = prepare(&options, &environment)?;
-    let log = open_log(&options, &environment, identity).await?;
+    let identity = options.identity;
+    let log = open_log(&options, &environment).await?;
     let databases = open_databases(&options, &environment).await?;
     let contacts = Arc::new(Contacts::new(options.client_address.clone(), Arc::clone(&environment.clock)));
     let replica = Replica::open(environment.clone(), Arc::clone(&databases), log.handle(), options.group_id)
@@ -122,7 +119,7 @@ pub async fn start<RT: AsyncRuntime>(
     check_log_reaches_state(&options, &replica)?;
 
     let network = Network::<RT>::new(Shared {
-        node_id: options.node_id,
+        node_id: identity.node_id,
         cluster_id: identity.cluster_id,
         group_id: options.group_id,
         environment: environment.clone(),
@@ -133,30 +130,24 @@ pub async fn start<RT: AsyncRuntime>(
     });
     let config = configuration(&options)?;
     let machine = Machine::<RT>::new(Arc::clone(&replica));
-    let raft = Raft::<RT>::new(options.node_id, Arc::new(config), network, log, machine)
+    let raft = Raft::<RT>::new(identity.node_id, Arc::new(config), network, log, machine)
         .await
         .map_err(|fatal| StartError::Consensus(fatal.to_string()))?;
     initialize(&options, &raft).await?;
-    Ok(assemble(options, environment, identity, replica, contacts, raft))
-}
-
-fn prepare(options: &Options, environment: &Environment) -> Result<Identity, StartError> {
-    files::create_directory(&*environment.vfs, &options.data_dir)?;
-    Identity::load_or_create(environment, &options.data_dir, options.cluster_id, options.node_id)
+    Ok(assemble(options, environment, replica, contacts, raft))
 }
 
 async fn open_log(
     options: &Options,
     environment: &Environment,
-    identity: Identity,
 ) -> Result<SegmentLog, StartError> {
     let dir = options.data_dir.join("log");
     let log_options = crate::log::Options {
         vfs: Arc::clone(&environment.vfs),
         directory: dir.clone(),
         identity: LogIdentity {
-            cluster_id: identity.cluster_id,
-            node_id: identity.node_id,
+            cluster_id: options.identity.cluster_id,
+            node_id: options.identity.node_id,
             group_id: options.group_id,
         },
         segment_bytes: options.segment_bytes,
@@ -232,19 +223,19 @@ async fn initialize<RT: AsyncRuntime>(options: &Options, raft: &Raft<RT>) -> Res
 fn assemble<RT: AsyncRuntime>(
     options: Options,
     environment: Environment,
-    identity: Identity,
     replica: Arc<Replica>,
     contacts: Arc<Contacts>,
     raft: Raft<RT>,
 ) -> Handle {
-    let leadership = watch_leadership(&environment, options.node_id, &raft, replica.progress.subscribe());
+    let identity = options.identity;
+    let leadership = watch_leadership(&environment, identity.node_id, &raft, replica.progress.subscribe());
     let fault = watch_fault(&environment, &raft, &replica.log);
     let round_timeout = Duration::from_millis(options.timing.election_max_ms);
     let own_round = Arc::new(OwnRound { raft: raft.clone() });
     let read_index = ReadIndex::start(&environment, own_round, round_timeout);
     let remote_round = AnyRound {
         own: read_index.clone(),
-        own_id: options.node_id,
+        own_id: identity.node_id,
         leadership: leadership.clone(),
         raft: raft.clone(),
         environment: environment.clone(),

@@ -5,7 +5,13 @@
 
 use std::path::Path;
 
-use crate::{environment::Environment, error::StartError, files, types::NodeId};
+use crate::{
+    environment::{Random, random_id},
+    error::StartError,
+    files,
+    types::NodeId,
+    vfs::Vfs,
+};
 
 const FILE: &str = "identity";
 const FORMAT: &str = "1";
@@ -42,19 +48,25 @@ pub fn cluster_id(id_token: &str, members: &[(NodeId, String)]) -> [u8; 16] {
 }
 
 impl Identity {
-    /// Reads the identity of `dir`, or writes one for `node_id` of `cluster`. Without a `cluster` a new directory
-    /// becomes a cluster of its own with a random id, and an old one keeps the cluster that it has.
-    pub(crate) fn load_or_create(
-        environment: &Environment,
+    /// Reads the identity of the data directory `dir`, or writes one for `node_id` of `cluster`. Without a `cluster`
+    /// a new directory becomes a cluster of its own with a random id, and an old one keeps the cluster that it has.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`] when the directory belongs to somebody else, is damaged, or cannot be read or written.
+    pub fn load_or_create(
+        vfs: &dyn Vfs,
+        random: &dyn Random,
         dir: &Path,
         cluster: Option<[u8; 16]>,
         node_id: NodeId,
     ) -> Result<Self, StartError> {
+        files::create_directory(vfs, dir)?;
         let path = dir.join(FILE);
-        let Some(content) = files::read(&*environment.vfs, &path)? else {
-            let cluster_id = cluster.unwrap_or_else(|| environment.random_id());
-            let identity = Self { cluster_id, node_id, store_id: environment.random_id() };
-            files::replace(&*environment.vfs, &path, identity.to_text().as_bytes())?;
+        let Some(content) = files::read(vfs, &path)? else {
+            let cluster_id = cluster.unwrap_or_else(|| random_id(random));
+            let identity = Self { cluster_id, node_id, store_id: random_id(random) };
+            files::replace(vfs, &path, identity.to_text().as_bytes())?;
             return Ok(identity);
         };
         let found = Self::parse(&content).map_err(|why| StartError::Damaged { path, why: why.to_owned() })?;

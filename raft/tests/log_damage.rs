@@ -25,7 +25,7 @@ enum End {
     Marked,
 }
 
-/// A log over three segments, all of it durable.
+/// A log over three segments, numbers 3 to 5, all of it durable.
 fn small_log(end: End) -> (BTreeMap<PathBuf, Vec<u8>>, Content) {
     let disk = SimulatedDisk::new(1);
     let content = simulate(async {
@@ -37,7 +37,7 @@ fn small_log(end: End) -> (BTreeMap<PathBuf, Vec<u8>>, Content) {
             Step::Append { term: 2, entries: 3, bytes: 201 },
             Step::Commit { behind: 1 },
             Step::Purge { behind: 3 },
-            Step::Append { term: 2, entries: 2, bytes: 170 },
+            Step::Append { term: 2, entries: 5, bytes: 170 },
             Step::Append { term: 2, entries: 1, bytes: 33 },
         ];
         for step in &steps {
@@ -56,7 +56,8 @@ fn small_log(end: End) -> (BTreeMap<PathBuf, Vec<u8>>, Content) {
 fn durable_pieces(files: &BTreeMap<PathBuf, Vec<u8>>) -> BTreeMap<PathBuf, Vec<(u64, u64, u64)>> {
     let disk = disk_with(files);
     let mut pieces: BTreeMap<PathBuf, Vec<(u64, u64, u64)>> = BTreeMap::new();
-    let mut next = 0;
+    let oldest = files.first_key_value().unwrap().1;
+    let mut next = u64::from_le_bytes(oldest[56..64].try_into().unwrap());
     inspect(&disk.vfs(), Path::new(DIRECTORY), Some(IDENTITY), |record| {
         let path = Path::new(DIRECTORY).join(format!("{:016x}.log", record.segment));
         let file = pieces.entry(path).or_default();
@@ -142,7 +143,7 @@ fn a_missing_segment_is_refused() {
     let first = without(&paths[0]);
     assert!(matches!(first, Error::Corrupt { damage: Damage::MissingEntries { .. }, .. }), "{first:?}");
     let middle = without(&paths[1]);
-    assert!(matches!(middle, Error::Corrupt { damage: Damage::MissingSegment(2), .. }), "{middle:?}");
+    assert!(matches!(middle, Error::Corrupt { damage: Damage::MissingSegment(4), .. }), "{middle:?}");
 }
 
 #[test]
@@ -152,7 +153,7 @@ fn a_segment_in_the_place_of_another_is_refused() {
     let moved = files[&paths[1]].clone();
     files.insert(paths[2].clone(), moved);
     let error = open_and_read(&disk_with(&files)).unwrap_err();
-    assert!(matches!(error, Error::Corrupt { damage: Damage::MisplacedSegment(2), .. }), "{error:?}");
+    assert!(matches!(error, Error::Corrupt { damage: Damage::MisplacedSegment(4), .. }), "{error:?}");
 }
 
 #[test]
@@ -191,7 +192,7 @@ fn a_later_format_is_refused_as_such() {
 #[test]
 fn a_last_segment_whose_creation_was_interrupted_is_removed() {
     let (files, content) = small_log(End::Closed);
-    let unfinished = Path::new(DIRECTORY).join(format!("{:016x}.log", 4));
+    let unfinished = Path::new(DIRECTORY).join(format!("{:016x}.log", 6));
     for bytes in [Vec::new(), vec![0; SEGMENT_BYTES as usize], vec![7; 100]] {
         let mut files = files.clone();
         files.insert(unfinished.clone(), bytes);

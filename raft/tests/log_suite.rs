@@ -2,12 +2,11 @@
 
 mod log_fixture;
 
-use std::{fmt::Debug, io, sync::Arc};
+use std::{io, sync::Arc};
 
 use futures::{Stream, StreamExt};
 use openraft::{
-    OptionalSend, RaftSnapshotBuilder, StorageError,
-    alias::{SnapshotMetaOf, SnapshotOf},
+    OptionalSend, RaftSnapshotBuilder, SnapshotMeta, StorageError,
     storage::{EntryResponder, RaftStateMachine},
     testing::log::{StoreBuilder, Suite},
 };
@@ -15,14 +14,14 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 use tidemark_raft::{
     log::{Options, SegmentLog},
-    types::{Applied, LogId, Payload, StoredMembership},
+    types::{Applied, CommittedLeaderId, LogId, Member, NodeId, Payload, StoredMembership},
     vfs::{RealVfs, SimulatedDisk},
 };
 
 use self::log_fixture::{Config, IDENTITY, simulate, simulated_options};
 
-type Meta = SnapshotMetaOf<Config>;
-type Snapshot = SnapshotOf<Config, ()>;
+type Meta = SnapshotMeta<CommittedLeaderId, NodeId, Member>;
+type Snapshot = openraft::Snapshot<CommittedLeaderId, NodeId, Member, ()>;
 
 /// Remembers what was applied, which is all that the suite looks at.
 #[derive(Clone, Default)]

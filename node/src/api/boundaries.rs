@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use parking_lot::RwLock;
-use tidemark_proto::{error::ApiError, v1};
+use tidemark_proto::{ApiError, v1};
 use tidemark_state_machine::{Boundary, BoundaryState, command::BoundaryDefinition, read};
-use tidemark_storage::{BoundaryHash, EventId};
+use tidemark_storage::EventId;
 use tokio::time::Instant;
 
 use super::{Api, outcome, validate};
@@ -104,12 +104,12 @@ impl Api {
         let db = self.raft.database();
         let listed = self.environment.blocking(move || {
             let snapshot = db.snapshot()?;
-            let (mut all, mut from) = (Vec::new(), BoundaryHash(0));
+            let (mut all, mut from) = (Vec::new(), None);
             loop {
                 let page = read::boundaries(&*snapshot, from, LIST_PAGE)?;
                 all.extend(page.boundaries);
                 match page.next {
-                    Some(next) => from = next,
+                    Some(next) => from = Some(next),
                     None => return Ok::<_, tidemark_state_machine::Fault>(all),
                 }
             }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use tidemark_proto::{error::ApiError, peer, v1};
+use tidemark_proto::{ApiError, peer, v1};
 use tidemark_raft::{MemberStatus, Role, network::PeerError};
 use tokio::time::Instant;
 

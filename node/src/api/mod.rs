@@ -3,6 +3,7 @@
 mod boundaries;
 mod cluster;
 mod event;
+pub mod grpc;
 pub mod json;
 pub mod limits;
 pub mod outcome;
@@ -12,7 +13,7 @@ pub mod validate;
 
 use std::{sync::Arc, time::Duration};
 
-use tidemark_proto::{error::ApiError, v1};
+use tidemark_proto::{ApiError, v1};
 use tidemark_raft::{Handle, environment::Environment};
 use tokio::{sync::watch, time::Instant};
 

@@ -2,7 +2,7 @@
 
 use prost::Message;
 use tidemark_proto::{
-    error::{ApiError, LimitKind},
+    ApiError, LimitKind,
     record, v1,
 };
 use tidemark_raft::error::BarrierError;
@@ -22,24 +22,19 @@ pub fn position(position: Position) -> v1::Position {
 /// The answer to a save of `boundary`.
 pub fn write_result(outcome: AppendOutcome, boundary: &str) -> Result<v1::WriteResult, ApiError> {
     match outcome {
-        AppendOutcome::Written(written) => written_events(written, boundary, false),
-        AppendOutcome::AlreadyApplied(written) => written_events(written, boundary, true),
+        AppendOutcome::Written(written) => Ok(written_events(written, boundary, false)),
+        AppendOutcome::AlreadyApplied(written) => Ok(written_events(written, boundary, true)),
         AppendOutcome::Rejected(rejection) => Err(append_rejection(rejection, boundary)),
     }
 }
 
-fn written_events(
-    written: WrittenEvents,
-    boundary: &str,
-    already_applied: bool,
-) -> Result<v1::WriteResult, ApiError> {
+fn written_events(written: WrittenEvents, boundary: &str, already_applied: bool) -> v1::WriteResult {
     let key = EventKey::at(BoundaryHash::of(boundary), written.first);
-    let key = key.map_err(|error| ApiError::Internal { what: format!("name a save: {error}") })?;
-    Ok(v1::WriteResult {
+    v1::WriteResult {
         log_position: Some(position(written.last)),
         write_id: WriteId::new(key).to_string(),
         already_applied,
-    })
+    }
 }
 
 /// Why a save of `boundary` was not written.
@@ -136,8 +131,23 @@ pub fn boundary_from_row(row: &record::BoundaryRow) -> Result<Boundary, Fault> {
 
 /// A failing read of the database. The client learns that it failed; the log says why.
 pub fn fault(fault: &Fault) -> ApiError {
-    tracing::error!(fault = &fault as &dyn std::error::Error, "cannot read the database");
+    tracing::error!(fault = %Chain(fault), "cannot read the database");
     ApiError::Internal { what: "read the database".to_owned() }
+}
+
+/// An error with its sources, for the log.
+struct Chain<'a>(&'a dyn std::error::Error);
+
+impl std::fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut source = self.0.source();
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
+    }
 }
 
 /// Why a linearizable read could not begin.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidemark_proto::{error::ApiError, v1};
+use tidemark_proto::{ApiError, v1};
 use tidemark_raft::Leadership;
 use tidemark_state_machine::{
     Boundary, BoundaryState, Event, Fault,

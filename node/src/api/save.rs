@@ -1,6 +1,6 @@
 //! Saves: validate, find the boundary, take the request to the leader.
 
-use tidemark_proto::{error::ApiError, v1};
+use tidemark_proto::{ApiError, v1};
 use tidemark_state_machine::{AppendOutcome, AppendRejection, command::AppendRequest};
 use tokio::time::Instant;
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use prost::Message;
 use tidemark_proto::{
-    error::ApiError,
+    ApiError,
     peer::{AppendResult, ForwardRequest, ForwardResponse, forward_request, forward_response},
     record, v1,
 };

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use prost::Message;
 use tidemark_proto::{
-    error::{ApiError, UnknownCause},
+    ApiError, UnknownCause,
     peer::{ForwardRequest, ForwardResponse, forward_request, forward_response},
     record, v1,
 };

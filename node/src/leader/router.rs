@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidemark_proto::error::{ApiError, LeaderHint, LimitKind};
+use tidemark_proto::{ApiError, LeaderHint, LimitKind};
 use tidemark_raft::{Handle, Leadership, environment::Environment};
 use tokio::{sync::watch, time::Instant};
 

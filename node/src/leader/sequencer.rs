@@ -14,7 +14,7 @@ use std::{
 };
 
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tidemark_proto::error::UnknownCause;
+use tidemark_proto::UnknownCause;
 use tidemark_raft::{Handle, Leadership, environment::Environment, error::ProposeError, types::LogId};
 use tidemark_state_machine::{
     Command, Outcome,

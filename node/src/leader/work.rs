@@ -1,6 +1,6 @@
 //! What is submitted to a leader, and what comes back.
 
-use tidemark_proto::error::{ApiError, UnknownCause};
+use tidemark_proto::{ApiError, UnknownCause};
 use tidemark_raft::types::LogId;
 use tidemark_state_machine::{
     AppendOutcome, CreateBoundaryOutcome,
@@ -19,7 +19,7 @@ pub enum Work {
 }
 
 /// What became of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// Of a save.
     Append(AppendOutcome),

@@ -41,6 +41,12 @@ impl Cache {
         self.next += 1;
     }
 
+    /// Lets an empty cache go on at another index.
+    pub(super) fn begin_at(&mut self, next: u64) {
+        assert!(self.entries.is_empty(), "only an empty log begins anew");
+        self.next = next;
+    }
+
     /// Drops the entries from `next` on.
     pub(super) fn truncate(&mut self, next: u64) {
         while self.next > next {

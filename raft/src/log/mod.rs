@@ -175,7 +175,7 @@ impl SegmentLog {
         let mut recovered =
             recovery::read(&**vfs, directory, Some(*identity), Access::ReadWrite, &mut |_| {})?;
         recovery::clean_up(&files, &mut recovered)?;
-        let recovery::Recovered { mut index, terms, sticky, next, active, next_sequence, .. } = recovered;
+        let recovery::Recovered { mut index, terms, sticky, origin, next, active, next_sequence, .. } = recovered;
         let active = match active {
             Some(active) => active,
             None => {
@@ -202,6 +202,7 @@ impl SegmentLog {
             cache: Cache::new(next, options.cache_bytes),
             terms,
             index,
+            origin,
             durable_next: next,
             pending_truncations: Default::default(),
             purge_limit: None,

@@ -35,6 +35,8 @@ pub(super) struct Recovered {
     pub index: Index,
     pub terms: Terms,
     pub sticky: Sticky,
+    /// Index of the first entry of a log that was never purged.
+    pub origin: u64,
     /// Index after the last entry.
     pub next: u64,
     /// The segment to go on in; `None` when there is none yet.
@@ -104,9 +106,9 @@ pub(super) fn read(
         }
     }
     let first_path = segments.first().map(|oldest| oldest.path.clone()).unwrap_or_default();
-    let Replay { index, terms, sticky, next, .. } = replay.finish(first_path)?;
+    let Replay { index, terms, sticky, origin, next, .. } = replay.finish(first_path)?;
     let leftovers = Leftovers { torn_bytes, ..leftovers };
-    Ok(Recovered { index, terms, sticky, next, active, next_sequence, leftovers })
+    Ok(Recovered { index, terms, sticky, origin, next, active, next_sequence, leftovers })
 }
 
 /// Cleans up what a crash left, and makes durable what was read: it may have been in the page cache only.
@@ -319,6 +321,8 @@ struct Replay {
     index: Index,
     terms: Terms,
     sticky: Sticky,
+    /// Index of the first entry of a log that was never purged.
+    origin: u64,
     next: u64,
     /// Entries from here to `next` are present or were removed by a purge that was read; those before were in
     /// segments that are gone.
@@ -329,7 +333,7 @@ impl Replay {
     fn begin(oldest: Option<&Header>) -> Self {
         let (next, sticky) =
             oldest.map_or((0, Sticky::default()), |header| (header.first_index, header.sticky));
-        Self { index: Index::default(), terms: Terms::default(), sticky, next, base: next }
+        Self { index: Index::default(), terms: Terms::default(), sticky, origin: 0, next, base: next }
     }
 
     fn apply(&mut self, kind: Kind, header: &record::Header, place: Place) -> Result<(), Damage> {
@@ -337,6 +341,10 @@ impl Replay {
         let flag = header.flags & FLAG != 0;
         match kind {
             Kind::Blank | Kind::Command | Kind::Membership => {
+                if self.sticky.purged.is_none() && self.next == self.origin {
+                    // An empty log may begin anywhere.
+                    (self.origin, self.base, self.next) = (header.index, header.index, header.index);
+                }
                 if header.index != self.next {
                     return Err(Damage::Gap(header.index));
                 }
@@ -379,7 +387,7 @@ impl Replay {
     /// Checks that the log reaches back to where it was purged.
     fn finish(mut self, first_path: PathBuf) -> Result<Self, Error> {
         let purged = self.sticky.purged.map(|purged| purged.index);
-        let first = purged.map_or(0, |purged| purged + 1);
+        let first = purged.map_or(self.origin, |purged| purged + 1);
         if self.base > first || self.next < first {
             let damage = Damage::MissingEntries { purged };
             return Err(Error::Corrupt { file: first_path, offset: 0, index: first, damage });

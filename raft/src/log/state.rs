@@ -46,6 +46,8 @@ pub(super) struct State {
     pub cache: Cache,
     pub terms: Terms,
     pub index: Index,
+    /// Index of the first entry of a log that was never purged.
+    pub origin: u64,
     /// Index after the last durable entry.
     pub durable_next: u64,
     /// Where truncations cut that the writer has not reached yet, in order: an append before them makes nothing
@@ -89,7 +91,13 @@ impl Counters {
 impl State {
     /// Index of the first entry that was not purged.
     pub(super) fn first(&self) -> u64 {
-        self.sticky.purged.map_or(0, |purged| purged.index + 1)
+        self.sticky.purged.map_or(self.origin, |purged| purged.index + 1)
+    }
+
+    /// Whether the log may begin anywhere: it holds nothing and nothing was purged. Raft begins at 0; openraft's
+    /// suite does not always.
+    pub(super) fn is_pristine(&self) -> bool {
+        self.sticky.purged.is_none() && self.cache.next() == self.origin
     }
 
     /// The last entry, or where the log was purged when it holds none.

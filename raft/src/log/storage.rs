@@ -51,7 +51,11 @@ impl SegmentLog {
 
     /// Checks that entries continue the log and fit.
     fn check_entries(&self, entries: &[Entry]) -> Result<(), Error> {
-        let mut expected = self.shared().state.lock().cache.next();
+        let mut expected = {
+            let state = self.shared().state.lock();
+            let first = entries.first().filter(|_| state.is_pristine()).map(|first| first.log_id.index);
+            first.unwrap_or_else(|| state.cache.next())
+        };
         for entry in entries {
             let index = entry.log_id.index;
             if index != expected {
@@ -124,10 +128,16 @@ impl<RT: AsyncRuntime> RaftLogStorage<Types<RT>> for SegmentLog {
         I::IntoIter: OptionalSend,
     {
         let entries: Vec<Entry> = entries.into_iter().collect();
-        self.check_entries(&entries).map_err(|error| to_io_error(Arc::new(error)))?;
         self.shared().queue.ready().await.map_err(to_io_error)?;
+        self.check_entries(&entries).map_err(|error| to_io_error(Arc::new(error)))?;
         {
             let mut state = self.shared().state.lock();
+            if let Some(first) = entries.first()
+                && state.is_pristine()
+            {
+                state.origin = first.log_id.index;
+                state.cache.begin_at(first.log_id.index);
+            }
             for entry in &entries {
                 state.terms.push(entry.log_id.index, convert::term_of(&entry.log_id));
                 state.cache.push(entry.clone());
@@ -161,7 +171,8 @@ impl<RT: AsyncRuntime> RaftLogStorage<Types<RT>> for SegmentLog {
         let Some(upto) = self.clamp_purge(log_id) else { return Ok(()) };
         {
             let mut state = self.shared().state.lock();
-            if upto.index < state.first() {
+            let already = state.sticky.purged.is_some_and(|purged| upto.index <= purged.index);
+            if already || upto.index + 1 < state.first() {
                 return Ok(());
             }
             if upto.index >= state.cache.next() {

@@ -343,7 +343,6 @@ impl LogWriter {
             _ => 0,
         };
         let index = entry.log_id.index;
-        assert_eq!(index, self.next, "the writer's requests are consecutive");
         let header = record_header(kind, 0, (term, leader, index));
         let place = self.put(header, &payload, effects)?;
         effects.push(Effect::Entry(index, place));
