@@ -142,7 +142,8 @@ pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
 /// One immutable view of a database, for any number of reads from any thread.
 ///
 /// Reads never block writes. A snapshot pins old data (SQLite's WAL, RocksDB's files), so it lives at most
-/// 60 seconds; long ascending reads reopen at their cursor.
+/// 60 seconds; long ascending reads reopen at their cursor. It also keeps its database open: until the last one
+/// is dropped, the directory can be neither opened again nor destroyed.
 pub trait Snapshot: Send + Sync {
     /// The value under `key`; absence is `None`, not an error.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Error>;

@@ -197,7 +197,7 @@ impl Error {
 
     /// A row that does not have the layout of its table.
     ///
-    /// The bytes came out of a database whose checksums held, so no file is to blame: the path is empty.
+    /// The bytes came out of a database whose checksums held, so there is no file to name.
     pub fn malformed(table: &'static str, length: usize) -> Self {
         Self::Corruption {
             damage: Damage::Row { table, length },

@@ -5,7 +5,7 @@
 //! `flush` commits one changed row with `synchronous=FULL`; a transaction that changes nothing would write and
 //! sync nothing.
 //!
-//! SQLite keeps no checksums of its pages, so every value carries one of its row: see [`row`].
+//! SQLite keeps no checksums of its pages, so every value carries one of its row, in front of it.
 
 mod connection;
 mod database;

@@ -16,13 +16,16 @@ use crate::contract::{Batch, Db, Direction, Durability, Engine, KeyRange, Snapsh
 /// The rows of a range in the order of a scan.
 type Pairs = Vec<(Bytes, Bytes)>;
 
+/// One promise, checked with a database in the given directory or in others that extend its name.
+type Promise = fn(&dyn Engine, &Path);
+
 /// Runs the whole suite with databases below `dir`, which the caller provides empty and removes afterwards.
 ///
 /// # Panics
 ///
 /// If the engine breaks a promise.
 pub fn run_all(engine: Arc<dyn Engine>, dir: &Path) {
-    let promises: &[(&str, fn(&dyn Engine, &Path))] = &[
+    let promises: [(&str, Promise); 19] = [
         ("new", lifecycle::a_new_database_holds_only_its_format),
         ("exclusive", lifecycle::a_database_is_created_once_and_opened_once),
         ("destroyed", lifecycle::a_destroyed_database_is_gone),

@@ -101,6 +101,59 @@ fn the_wal_stays_bounded_while_a_snapshot_comes_and_goes() {
 }
 
 #[test]
+fn unflushed_commits_are_not_durable_yet() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("kv");
+    let applied = |db: &dyn Db, value: &'static str| {
+        let mut batch = Batch::new();
+        batch.put(crate::tables::raft_applied_key(), value);
+        db.commit(batch, Durability::Buffered).expect("committed");
+    };
+    let db = engine(Mode::Disk).create(&path).expect("created");
+    applied(db.as_ref(), "1");
+    assert_eq!(db.durable_applied().expect("readable"), None);
+    db.flush().expect("flushed");
+    applied(db.as_ref(), "2");
+    assert_eq!(db.durable_applied().expect("readable").as_deref(), Some(&b"1"[..]));
+    drop(db);
+    let db = engine(Mode::Disk).open(&path).expect("opened");
+    assert_eq!(db.durable_applied().expect("readable").as_deref(), Some(&b"2"[..]), "opening flushes");
+}
+
+#[test]
+fn every_flush_changes_a_row_outside_the_keyspace() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("kv");
+    let db = engine(Mode::Disk).create(&path).expect("created");
+    let other = connection::reader(&path.join(FILE), 0).expect("a connection of its own");
+    let count =
+        || other.query_row("SELECT count FROM flush", [], |row| row.get::<_, i64>(0)).expect("one row");
+    let rows =
+        || other.query_row("SELECT count(*) FROM kv", [], |row| row.get::<_, i64>(0)).expect("a number");
+    let (flushes, keyspace) = (count(), rows());
+    for _ in 0..3 {
+        db.flush().expect("flushed");
+    }
+    db.commit(Batch::new(), Durability::Flushed).expect("flushed");
+    // A transaction that changes nothing would sync nothing.
+    assert_eq!((count(), rows()), (flushes + 4, keyspace));
+}
+
+#[test]
+fn a_full_disk_and_damage_are_told_from_other_faults() {
+    use rusqlite::ffi;
+    for (code, kind) in [
+        (ffi::SQLITE_FULL, ErrorKind::NoSpace),
+        (ffi::SQLITE_CORRUPT, ErrorKind::Corruption),
+        (ffi::SQLITE_NOTADB, ErrorKind::Corruption),
+        (ffi::SQLITE_IOERR_FSYNC, ErrorKind::Io),
+    ] {
+        let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+        assert_eq!(fault("write", Path::new("kv"), error).kind(), kind, "SQLite's code {code}");
+    }
+}
+
+#[test]
 fn a_directory_without_a_database_file_is_no_database() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::write(dir.path().join("notes.txt"), "mine").expect("written");
