@@ -16,8 +16,8 @@ use tidemark_raft::{
 };
 
 use self::log_fixture::{
-    Content, IDENTITY, append, entry, files_in, log_id, purge, save_committed, save_vote, segment_files, simulate,
-    simulated_options, truncate_after, vote,
+    Content, IDENTITY, append, entry, files_in, log_id, purge, save_committed, save_vote, segment_files,
+    simulate, simulated_options, truncate_after, vote,
 };
 
 const SEGMENT_BYTES: u32 = 1024;
@@ -65,7 +65,10 @@ fn expected() -> Content {
 }
 
 fn named(files: BTreeMap<PathBuf, Vec<u8>>) -> BTreeMap<String, Vec<u8>> {
-    files.into_iter().map(|(path, bytes)| (path.file_name().unwrap().to_str().unwrap().to_owned(), bytes)).collect()
+    files
+        .into_iter()
+        .map(|(path, bytes)| (path.file_name().unwrap().to_str().unwrap().to_owned(), bytes))
+        .collect()
 }
 
 /// The fixture was written once by the version that introduced the format, with `write_log`. It is never rewritten:

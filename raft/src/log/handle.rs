@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 use super::{
-    Error,
+    Error, LogReader,
     queue::{Completion, Request},
     state::{Lifeline, Shared},
 };
@@ -101,6 +101,11 @@ impl LogHandle {
     /// The largest payload of an entry, in bytes. Whoever proposes checks it: the log itself can only fail.
     pub fn entry_bytes_max(&self) -> u64 {
         self.shared().entry_bytes_max
+    }
+
+    /// Reads entries, for tools and checks that compare the logs of members.
+    pub fn reader(&self) -> LogReader {
+        LogReader::new(Arc::clone(&self.lifeline))
     }
 
     /// How the log is doing now.

@@ -38,6 +38,11 @@ impl IndexedSegment {
         self.first + self.places.len() as u64
     }
 
+    /// Where an entry stands, if it is in this segment.
+    pub(super) fn place(&self, index: u64) -> Option<Place> {
+        self.places.get(usize::try_from(index.checked_sub(self.first)?).ok()?).copied()
+    }
+
     /// Index of the last entry; none when the segment holds none.
     pub(super) fn last_entry(&self) -> Option<u64> {
         (!self.places.is_empty()).then(|| self.end() - 1)
@@ -106,14 +111,7 @@ impl Index {
 
     /// The segment and place of an entry.
     pub(super) fn locate(&self, index: u64) -> Option<(&IndexedSegment, Place)> {
-        // Binary search would need segments without entries out of the way; there are few segments.
-        let segment = self
-            .segments
-            .iter()
-            .rev()
-            .find(|segment| !segment.places.is_empty() && segment.first <= index)?;
-        let place = segment.places.get(usize::try_from(index - segment.first).ok()?)?;
-        Some((segment, *place))
+        self.segments.iter().rev().find_map(|segment| segment.place(index).map(|place| (segment, place)))
     }
 }
 

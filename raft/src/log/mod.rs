@@ -21,6 +21,7 @@ mod cache;
 mod cut;
 mod driver;
 mod error;
+mod files;
 mod handle;
 mod index;
 mod inspect;
@@ -35,9 +36,10 @@ mod writer;
 
 use self::{
     cache::Cache,
+    files::Files,
     segment::Header,
     state::{Counters, Lifeline, Shared, State},
-    writer::{Files, LogWriter},
+    writer::LogWriter,
 };
 pub use self::{
     driver::{Driver, SpawnTask},
@@ -175,7 +177,8 @@ impl SegmentLog {
         let mut recovered =
             recovery::read(&**vfs, directory, Some(*identity), Access::ReadWrite, &mut |_| {})?;
         recovery::clean_up(&files, &mut recovered)?;
-        let recovery::Recovered { mut index, terms, sticky, origin, next, active, next_sequence, .. } = recovered;
+        let recovery::Recovered { mut index, terms, sticky, origin, next, active, next_sequence, .. } =
+            recovered;
         let active = match active {
             Some(active) => active,
             None => {

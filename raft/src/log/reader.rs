@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::{
     Action, Damage, Error,
+    index::IndexedSegment,
     record::{self, Kind, Salt},
     segment,
     state::{Lifeline, Shared},
@@ -118,6 +119,7 @@ impl LogReader {
         };
         let mut plan = Plan::default();
         let mut bytes = 0;
+        let mut near: Option<&IndexedSegment> = None;
         for index in start..end {
             if let Some(entry) = state.cache.get(index) {
                 bytes += convert::entry_bytes(entry);
@@ -127,8 +129,12 @@ impl LogReader {
                 plan.cached.push(entry.clone());
                 continue;
             }
-            let (segment, place) =
-                state.index.locate(index).expect("an entry that has left the cache is in a segment");
+            // Neighbours mostly stand in the same segment.
+            let (segment, place) = near
+                .and_then(|segment| segment.place(index).map(|place| (segment, place)))
+                .or_else(|| state.index.locate(index))
+                .expect("an entry that has left the cache is in a segment");
+            near = Some(segment);
             bytes += u64::from(place.bytes);
             if index > start && bytes > bytes_max {
                 break;

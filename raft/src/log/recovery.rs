@@ -13,10 +13,10 @@ use std::{
 
 use super::{
     Action, Damage, Error, LogIdentity,
+    files::{Active, Files},
     index::{Index, IndexedSegment, Place, Terms},
     record::{self, FLAG, Found, Kind, Salt},
     segment::{self, Header, Invalid, Sticky},
-    writer::{Active, Files},
 };
 use crate::{
     convert,

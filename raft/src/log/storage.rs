@@ -51,22 +51,21 @@ impl SegmentLog {
 
     /// Checks that entries continue the log and fit.
     fn check_entries(&self, entries: &[Entry]) -> Result<(), Error> {
-        let mut expected = {
+        let next = {
             let state = self.shared().state.lock();
             let first = entries.first().filter(|_| state.is_pristine()).map(|first| first.log_id.index);
             first.unwrap_or_else(|| state.cache.next())
         };
-        for entry in entries {
+        let limit = self.shared().entry_bytes_max;
+        for (expected, entry) in (next..).zip(entries) {
             let index = entry.log_id.index;
             if index != expected {
                 return Err(Error::Gap { found: index, expected });
             }
             let bytes = convert::payload_to_bytes(&entry.payload).1.len() as u64;
-            let limit = self.shared().entry_bytes_max;
             if bytes > limit {
                 return Err(Error::EntryTooLarge { index, bytes, limit });
             }
-            expected += 1;
         }
         Ok(())
     }

@@ -11,12 +11,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rand::{RngExt, SeedableRng, rngs::SmallRng};
+use rand::{SeedableRng, rngs::SmallRng};
 
+use self::disk::{Disk, Inode, NameChange};
 use super::{Access, Vfs, VfsFile, VfsLock, parent_of};
 
-/// What survives or is lost as a whole.
-const BLOCK_BYTES: usize = 512;
+mod disk;
 
 /// Kinds of operation that can be counted, failed and cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,10 +122,13 @@ impl SimulatedDisk {
         self.0.lock().restart();
     }
 
-    /// Ends the process but not the machine: old handles fail and locks are released, nothing is lost.
+    /// Ends the process but not the machine, also in place of a power cut: old handles fail and locks are released,
+    /// nothing is lost.
     pub fn restart_process(&self) {
         let mut disk = self.0.lock();
         disk.incarnation += 1;
+        disk.powered = true;
+        disk.cuts.clear();
         disk.locks.clear();
     }
 
@@ -171,228 +174,6 @@ impl SimulatedDisk {
         disk.incarnation += 1;
         disk.locks.clear();
         Self(Arc::new(Mutex::new(disk)))
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Disk {
-    random: SmallRng,
-    inodes: BTreeMap<u64, Inode>,
-    next_inode: u64,
-    names: BTreeMap<PathBuf, u64>,
-    durable_names: BTreeMap<PathBuf, u64>,
-    pending_names: Vec<NameChange>,
-    directories: BTreeSet<PathBuf>,
-    locks: BTreeSet<PathBuf>,
-    incarnation: u64,
-    powered: bool,
-    counts: OperationCounts,
-    cuts: BTreeMap<Operation, u64>,
-    failures: Vec<(Operation, u64, io::ErrorKind)>,
-    capacity_bytes: u64,
-}
-
-/// A file's content; bytes from `bytes.len()` to `length` are zero, so that reserved space costs nothing.
-#[derive(Clone, Debug, Default)]
-struct Content {
-    bytes: Vec<u8>,
-    length: u64,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Inode {
-    current: Content,
-    durable: Content,
-    pending: Vec<Pending>,
-}
-
-/// A change that is not synced.
-#[derive(Clone, Debug)]
-enum Pending {
-    Block { number: usize, bytes: Box<[u8; BLOCK_BYTES]> },
-    Length(u64),
-}
-
-#[derive(Clone, Debug)]
-enum NameChange {
-    Create(PathBuf, u64),
-    Rename(PathBuf, PathBuf),
-    Unlink(PathBuf),
-}
-
-impl NameChange {
-    fn is_in(&self, directory: &Path) -> bool {
-        match self {
-            Self::Create(path, _) | Self::Unlink(path) | Self::Rename(_, path) => {
-                parent_of(path) == directory
-            }
-        }
-    }
-
-    fn apply(&self, names: &mut BTreeMap<PathBuf, u64>) {
-        match self {
-            Self::Create(path, inode) => {
-                names.insert(path.clone(), *inode);
-            }
-            Self::Rename(from, to) => {
-                if let Some(inode) = names.remove(from) {
-                    names.insert(to.clone(), inode);
-                }
-            }
-            Self::Unlink(path) => {
-                names.remove(path);
-            }
-        }
-    }
-}
-
-impl Content {
-    fn write(&mut self, offset: usize, bytes: &[u8]) {
-        let end = offset + bytes.len();
-        if self.bytes.len() < end {
-            self.bytes.resize(end, 0);
-        }
-        self.bytes[offset..end].copy_from_slice(bytes);
-        self.length = self.length.max(end as u64);
-    }
-
-    fn set_length(&mut self, length: u64) {
-        self.length = length;
-        self.bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
-    }
-
-    fn block(&self, number: usize) -> Box<[u8; BLOCK_BYTES]> {
-        let mut block = Box::new([0; BLOCK_BYTES]);
-        let start = (number * BLOCK_BYTES).min(self.bytes.len());
-        let end = (start + BLOCK_BYTES).min(self.bytes.len());
-        block[..end - start].copy_from_slice(&self.bytes[start..end]);
-        block
-    }
-
-    fn apply(&mut self, change: &Pending) {
-        match change {
-            Pending::Length(length) => self.set_length(*length),
-            Pending::Block { number, bytes } => {
-                // Data beyond a length that did not survive cannot be reached.
-                let offset = number * BLOCK_BYTES;
-                let reachable = self.length.saturating_sub(offset as u64).min(BLOCK_BYTES as u64);
-                if reachable > 0 {
-                    self.write(offset, &bytes[..usize::try_from(reachable).expect("at most a block")]);
-                }
-            }
-        }
-    }
-}
-
-impl Inode {
-    fn write(&mut self, offset: u64, bytes: &[u8]) {
-        let before = self.current.length;
-        let offset = usize::try_from(offset).expect("simulated files fit in memory");
-        self.current.write(offset, bytes);
-        if self.current.length != before {
-            self.pending.push(Pending::Length(self.current.length));
-        }
-        for number in offset / BLOCK_BYTES..(offset + bytes.len()).div_ceil(BLOCK_BYTES) {
-            self.pending.push(Pending::Block { number, bytes: self.current.block(number) });
-        }
-    }
-
-    fn set_length(&mut self, length: u64) {
-        self.current.set_length(length);
-        self.pending.push(Pending::Length(length));
-    }
-
-    fn sync(&mut self) {
-        for change in self.pending.drain(..) {
-            self.durable.apply(&change);
-        }
-    }
-}
-
-impl Disk {
-    fn check(&self, incarnation: u64) -> io::Result<()> {
-        if incarnation == self.incarnation && self.powered {
-            Ok(())
-        } else {
-            Err(io::Error::other("the power is off"))
-        }
-    }
-
-    /// Counts the operation; `Ok(InFlight::Cut)` when the power goes while it is in flight.
-    fn start(&mut self, incarnation: u64, operation: Operation) -> io::Result<InFlight> {
-        self.check(incarnation)?;
-        let slot = self.counts.slot(operation);
-        *slot += 1;
-        let number = *slot;
-        if let Some(at) = self.failures.iter().position(|(kind, nth, _)| *kind == operation && *nth == number)
-        {
-            let (_, _, error) = self.failures.swap_remove(at);
-            return Err(error.into());
-        }
-        if self.cuts.get(&operation) == Some(&number) {
-            self.cuts.remove(&operation);
-            self.powered = false;
-            return Ok(InFlight::Cut);
-        }
-        Ok(InFlight::Completes)
-    }
-
-    fn restart(&mut self) {
-        // Also the extremes, everything lost and everything kept, come up now and then.
-        let survival = [0.0, 0.1, 0.5, 0.9, 1.0][self.random.random_range(0..5)];
-        for change in std::mem::take(&mut self.pending_names) {
-            if self.random.random_bool(survival) {
-                change.apply(&mut self.durable_names);
-            }
-        }
-        self.names = self.durable_names.clone();
-        let named: BTreeSet<u64> = self.names.values().copied().collect();
-        self.inodes.retain(|number, _| named.contains(number));
-        for inode in self.inodes.values_mut() {
-            for change in std::mem::take(&mut inode.pending) {
-                if self.random.random_bool(survival) {
-                    inode.durable.apply(&change);
-                }
-            }
-            inode.current = inode.durable.clone();
-        }
-        self.cuts.clear();
-        self.locks.clear();
-        self.incarnation += 1;
-        self.powered = true;
-    }
-
-    fn used_bytes(&self) -> u64 {
-        self.names.values().filter_map(|inode| self.inodes.get(inode)).map(|inode| inode.current.length).sum()
-    }
-
-    fn check_space(&self, inode: u64, length: u64) -> io::Result<()> {
-        let grown = length.saturating_sub(self.inodes[&inode].current.length);
-        if grown > 0 && self.used_bytes().saturating_add(grown) > self.capacity_bytes {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        Ok(())
-    }
-
-    fn change_name(&mut self, change: NameChange) {
-        change.apply(&mut self.names);
-        self.pending_names.push(change);
-    }
-}
-
-/// Whether an operation completes or the power goes meanwhile.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum InFlight {
-    Completes,
-    Cut,
-}
-
-impl InFlight {
-    fn end(self) -> io::Result<()> {
-        match self {
-            Self::Completes => Ok(()),
-            Self::Cut => Err(io::Error::other("the power went off")),
-        }
     }
 }
 

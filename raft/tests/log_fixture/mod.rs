@@ -188,9 +188,9 @@ impl History {
     }
 
     /// What a crash left must be what the log was after some number of changes, and nothing that was acknowledged
-    /// may be missing. Commits are noted without a sync and only the latest of a batch is written, so they may lag.
+    /// may be missing. Returns that number. Commits are noted without a sync and only the latest of a batch is written, so they may lag.
     #[track_caller]
-    pub fn check(&self, found: &Content, story: &dyn std::fmt::Debug) {
+    pub fn check(&self, found: &Content, story: &dyn std::fmt::Debug) -> usize {
         let acknowledged = self.acknowledged();
         let without_committed = |content: &Content| Content { committed: None, ..content.clone() };
         let found_rest = without_committed(found);
@@ -216,6 +216,18 @@ impl History {
             found.committed >= acknowledged_committed,
             "{story:?}: commit went back, at change {reached}"
         );
+        reached
+    }
+
+    /// Size of the payload of a change that is an entry.
+    pub fn payload_bytes(&self, change: usize) -> Option<usize> {
+        match self.changes.get(change)? {
+            Change::Entry(entry) => match &entry.payload {
+                Payload::Normal(command) => Some(command.0.len()),
+                Payload::Blank | Payload::Membership(_) => Some(0),
+            },
+            Change::Vote(_) | Change::Truncate(_) | Change::Purge(_) | Change::Committed(_) => None,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The disk forgets exactly what it may forget.
 
-use super::*;
+use super::{disk::BLOCK_BYTES, *};
 use crate::vfs::read_whole;
 
 const BLOCKS: usize = 16;
