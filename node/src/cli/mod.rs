@@ -159,6 +159,26 @@ mod tests {
     }
 
     #[test]
+    fn every_command_is_parsed_with_its_arguments() {
+        // Reading the values out, not only checking the definition, finds arguments of two types with one name.
+        for line in [
+            "server --listen 127.0.0.1:0 --print-config",
+            "boundary create flights --idempotency-retention 12h --timeout 3",
+            "boundary list",
+            "append --boundary flights - --batch 10 --rate 5 --source feed",
+            "read --boundary flights --from 1/2 --limit 3 --descending --format table",
+            "cluster status --timeout 3",
+            "cluster verify --patience 3",
+            "bench --engine sqlite --nodes 3 --clients 4 --batch 1 --seconds 2 --json",
+            "demo --engine sqlite --flights f --rate 100 --keep",
+            "completions bash",
+        ] {
+            let words = std::iter::once("tidemark").chain(line.split(' '));
+            assert!(Cli::try_parse_from(words).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
     fn json_and_addresses_are_taken_after_subcommands() {
         let line = ["tidemark", "cluster", "status", "--url", "a:1,b:2", "--json"];
         let cli = Cli::try_parse_from(line).unwrap();

@@ -251,8 +251,6 @@ settings! {
         runtime_threads: usize as CountOrZero = 0, shown "0: one per core";
         /// Threads that replicate and keep time, apart from those that serve clients.
         raft_threads: usize as Count = 2;
-        /// Consistency checks that run at the same time. 0: half of the cores.
-        history_check_threads: usize as CountOrZero = 0, shown "0: half of the cores";
         /// The deadline of a request that names none.
         request_timeout_ms: u64 as Millis = 10_000;
         /// How long a stopping node may take to hand over and flush before it ends anyway.
@@ -263,8 +261,9 @@ settings! {
     log: LogConfig {
         /// The form of log lines.
         format: LogFormat as Name = LogFormat::Text;
-        /// What is logged: a level, or a filter like `info,tidemark_raft=debug`.
-        level: String as Text = "info".to_owned();
+        /// What is logged: a level, or a filter like `info,tidemark_raft=debug`. The library under
+        /// `tidemark_raft` tells every step of every election at `info`, which only its developers need.
+        level: String as Text = "info,openraft=warn".to_owned();
     }
 }
 

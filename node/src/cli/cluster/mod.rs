@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use tidemark_proto::v1::{CompareReplicasResponse, GetClusterInfoResponse, MemberInfo, Role};
 
-pub use verdict::{Health, Verdict, verdict};
+pub use verdict::{Health, LAG_ENTRIES, Verdict, verdict};
 
 use super::{
     api::Api,
@@ -28,9 +28,9 @@ pub enum ClusterCommand {
 /// How replicas are compared.
 #[derive(Args, Debug)]
 pub struct VerifyArgs {
-    /// How long all members may take.
+    /// How long all members may take to compute their digests.
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
-    timeout: u32,
+    patience: u32,
 }
 
 /// Runs it.
@@ -38,7 +38,7 @@ pub async fn run(api: &dyn Api, command: ClusterCommand, output: Output) -> Resu
     match command {
         ClusterCommand::Status => status(&api.cluster_info().await?, output),
         ClusterCommand::Verify(args) => {
-            let compared = api.compare_replicas(Duration::from_secs(u64::from(args.timeout))).await?;
+            let compared = api.compare_replicas(Duration::from_secs(u64::from(args.patience))).await?;
             verify(&compared, output)
         }
     }

@@ -5,7 +5,7 @@ use tidemark_proto::v1::{GetClusterInfoResponse, MemberInfo, Role};
 use crate::cli::output::grouped;
 
 /// Entries that a healthy follower may be behind: what is on its way under full load.
-const LAG_ENTRIES: u64 = 64;
+pub const LAG_ENTRIES: u64 = 64;
 
 /// A disk this much slower than the leader's is worth naming as the reason.
 const SLOW_DISK_FACTOR: u64 = 3;

@@ -69,7 +69,7 @@ pub struct Report {
     pub election: Duration,
     /// The longest time without an acknowledged save.
     pub longest_gap: Duration,
-    /// From the restart of the killed node until it had everything.
+    /// From the restart of the killed node until it was no further behind than a healthy one.
     pub caught_up_in: Duration,
     /// What the comparison found.
     pub findings: Findings,

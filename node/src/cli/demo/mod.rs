@@ -27,7 +27,7 @@ use super::{
     append::{Batching, ImportOptions, Invalid, Order, Source, Tally, batches, import, prefix},
     bench::current_program,
     boundary::create_and_wait,
-    cluster::{Health, verdict},
+    cluster::{Health, LAG_ENTRIES, verdict},
     exit::CliError,
     output::{self, Output, grouped},
     processes::{Cluster, ClusterOptions, Keep, Scratch},
@@ -150,8 +150,8 @@ async fn story(
     let importing = import(&client, batches(source, batching), &options, &mut tally, &mut ledger);
     let ((), failover) = tokio::try_join!(importing, fail_over(cluster, progress, total, narrator))?;
 
-    let caught_up_in = catch_up(&client, failover.restarted_at).await?;
-    narrator.say(&format!("node {} has caught up; checking", failover.killed));
+    wait_level(&client).await?;
+    narrator.say("all nodes have everything; checking");
     let findings = check(&client, &ledger).await?;
     let compared = client.compare_replicas(PATIENCE).await?;
     Ok(Report {
@@ -163,7 +163,7 @@ async fn story(
         new_leader: failover.new_leader,
         election: failover.election,
         longest_gap: ledger.longest_gap(),
-        caught_up_in,
+        caught_up_in: failover.caught_up_in,
         findings,
         replicas: compared.replicas.len() as u64,
         replicas_equal: compared.equal,
@@ -176,7 +176,7 @@ struct Failover {
     acknowledged_at_kill: u64,
     new_leader: u64,
     election: Duration,
-    restarted_at: Instant,
+    caught_up_in: Duration,
 }
 
 /// Kills the leader when half of the events are acknowledged, and restarts it when the others go on without it.
@@ -203,7 +203,35 @@ async fn fail_over(
     cluster.start(killed)?;
     cluster.wait_ready(killed, PATIENCE).await?;
     narrator.say(&format!("node {killed} is back"));
-    Ok(Failover { killed, acknowledged_at_kill, new_leader, election, restarted_at })
+    let caught_up_in = wait_caught_up(cluster, new_leader, killed, restarted_at).await?;
+    narrator.say(&format!("node {killed} has caught up after {:.2} s", caught_up_in.as_secs_f64()));
+    Ok(Failover { killed, acknowledged_at_kill, new_leader, election, caught_up_in })
+}
+
+/// Waits until a restarted node is no further behind than a healthy one under load, and gives the time since its
+/// restart.
+async fn wait_caught_up(
+    cluster: &Cluster,
+    leader: u64,
+    restarted: u64,
+    restarted_at: Instant,
+) -> Result<Duration, CliError> {
+    loop {
+        let info = cluster.cluster_info(leader).await.unwrap_or_default();
+        let caught_up = info.members.iter().any(|member| {
+            let unapplied = member.committed_index.saturating_sub(member.applied_index);
+            member.node_id == restarted
+                && member.reachable
+                && member.lag_entries.max(unapplied) <= LAG_ENTRIES
+        });
+        if caught_up {
+            return Ok(restarted_at.elapsed());
+        }
+        if restarted_at.elapsed() >= PATIENCE {
+            return Err(CliError::TimedOut { what: "catching up", seconds: PATIENCE.as_secs() });
+        }
+        sleep(POLL).await;
+    }
 }
 
 async fn wait_for(progress: &mut watch::Receiver<u64>, reached: impl Fn(u64) -> bool) {
@@ -211,18 +239,18 @@ async fn wait_for(progress: &mut watch::Receiver<u64>, reached: impl Fn(u64) -> 
     let _ = progress.wait_for(|acknowledged| reached(*acknowledged)).await;
 }
 
-/// Waits until every member has applied what the leader has, and gives the time since the restart.
-async fn catch_up(client: &Client, restarted_at: Instant) -> Result<Duration, CliError> {
+/// Waits until every member has applied what the leader has.
+async fn wait_level(client: &Client) -> Result<(), CliError> {
     let give_up = Instant::now() + PATIENCE;
     loop {
         let info = client.cluster_info().await?;
         let level = info.members.iter().map(|member| member.applied_index).max();
-        let caught_up = info
+        let all_level = info
             .members
             .iter()
             .all(|member| member.reachable && member.lag_entries == 0 && Some(member.applied_index) == level);
-        if caught_up && verdict(&info).health == Health::Good {
-            return Ok(restarted_at.elapsed());
+        if all_level && verdict(&info).health == Health::Good {
+            return Ok(());
         }
         if Instant::now() >= give_up {
             return Err(CliError::TimedOut { what: "catching up", seconds: PATIENCE.as_secs() });
