@@ -11,7 +11,7 @@ use crate::config::ConfigError;
 pub const EXIT_CODES: &str = "\
 Exit codes:
     0  done
-    1  failed: the request was refused, a check did not hold, or input is wrong
+    1  failed: the request was refused, a check did not hold, input is wrong, or the server cannot start
     2  usage: the command line or the configuration is wrong
     3  unavailable: no node answered in time, or the outcome is unknown
     4  fault: the server stopped because of its disk or its data; its log says more
