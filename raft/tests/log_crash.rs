@@ -1,6 +1,9 @@
 //! Power cuts at every write, sync, resize and change of a name: what was acknowledged is there afterwards, and the
 //! log is what it was at some moment.
 
+// A test fails by panicking, in its helpers too.
+#![allow(clippy::unwrap_used)]
+
 mod log_fixture;
 
 use std::collections::BTreeSet;

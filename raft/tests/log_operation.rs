@@ -1,5 +1,8 @@
 //! The log in operation: reading, batching, faults of the disk, purging, closing.
 
+// A test fails by panicking, in its helpers too.
+#![allow(clippy::unwrap_used)]
+
 mod log_fixture;
 
 use std::{io, path::Path, sync::Arc, time::Duration};

@@ -1,5 +1,8 @@
 //! openraft's own suite of storage tests over the segment log.
 
+// A test fails by panicking, in its helpers too; the large error is what the suite asks for.
+#![allow(clippy::unwrap_used, clippy::result_large_err)]
+
 mod log_fixture;
 
 use std::{io, sync::Arc};

@@ -1,6 +1,7 @@
 //! Builds logs for the tests of the segment log, and a model that says what must survive a crash.
 
-#![allow(dead_code)]
+// Each test binary uses a part of this, and a test fails by panicking.
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::{
     collections::BTreeMap,
