@@ -76,7 +76,7 @@ fn waiting_for_durability_ends_with_the_sync_and_counts_only_what_was_not_trunca
         let disk = SimulatedDisk::new(1);
         let mut log = SegmentLog::open(simulated_options(&disk, 4096)).unwrap();
         let handle = log.handle();
-        let _ = submit(&mut log, entries(1, 0..10, 10)).await.unwrap();
+        drop(submit(&mut log, entries(1, 0..10, 10)).await.unwrap());
         truncate_after(&mut log, Some(log_id(1, 4))).await.unwrap();
         handle.wait_durable(4).await.unwrap();
         let replaced = submit(&mut log, entries(2, 5..7, 10)).await.unwrap();
