@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix kill-loop bench release rocksdb-lib
+.PHONY: help demo test fix chaos kill-loop bench release rocksdb-lib
 
 help: ## Shows this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -23,6 +23,11 @@ fix: ## Formats the code and writes the generated files
 	cargo fmt --all
 	cargo run --locked -p tidemark-node -- server --config-reference > docs/configuration.md.new
 	mv docs/configuration.md.new docs/configuration.md
+
+chaos: SEEDS ?= 0..10000
+chaos: ## Simulates a cluster, once per seed; takes hours (SEEDS=0..10000)
+	@scripts/system-packages.sh base
+	cargo run --locked -p tidemark-chaos-tests --bin chaos -- sim --seeds $(SEEDS)
 
 kill-loop: N ?= 50
 kill-loop: ENGINE ?= rocksdb
