@@ -1,6 +1,6 @@
 //! Carries work to the leader over one stream: any number of requests are on their way at once.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -12,9 +12,7 @@ use tidemark_proto::{
     record, v1,
 };
 use tidemark_raft::{Handle, environment::Environment, network::Peer, types::NodeId};
-use tidemark_state_machine::{
-    AppendOutcome, CreateBoundaryOutcome, outcome::WrittenEvents,
-};
+use tidemark_state_machine::{AppendOutcome, CreateBoundaryOutcome, outcome::WrittenEvents};
 use tidemark_storage::Position;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -113,20 +111,23 @@ async fn run(peer: Arc<dyn Peer>, mut inbox: mpsc::Receiver<Outgoing>) {
 /// One stream to the leader.
 struct Session {
     requests: mpsc::Sender<ForwardRequest>,
-    pending: HashMap<u64, Reply>,
+    /// Ordered, so that a broken stream fails its requests in the order in which they were sent.
+    pending: BTreeMap<u64, Reply>,
     next_id: u64,
 }
 
 impl Session {
     fn new(requests: mpsc::Sender<ForwardRequest>) -> Self {
-        Self { requests, pending: HashMap::new(), next_id: 0 }
+        Self { requests, pending: BTreeMap::new(), next_id: 0 }
     }
 
     async fn run(
         mut self,
         first: Outgoing,
         inbox: &mut mpsc::Receiver<Outgoing>,
-        mut answers: tidemark_raft::network::Stream<Result<ForwardResponse, tidemark_raft::network::PeerError>>,
+        mut answers: tidemark_raft::network::Stream<
+            Result<ForwardResponse, tidemark_raft::network::PeerError>,
+        >,
     ) {
         let mut open = self.send(first).await;
         let mut last_answers = None;
@@ -149,7 +150,7 @@ impl Session {
             }
             open &= last_answers.is_none() || !self.pending.is_empty();
         }
-        for (_, reply) in self.pending.drain() {
+        for reply in self.pending.into_values() {
             let _ = reply.send(Err(SubmitError::Unknown(UnknownCause::LeadershipLost)));
         }
     }
@@ -210,7 +211,9 @@ fn decode(response: ForwardResponse) -> Result<Answer, SubmitError> {
             let boundary = outcome::boundary_from_row(&row).map_err(|_| malformed())?;
             Answer::CreateBoundary(CreateBoundaryOutcome::AlreadyExists(boundary))
         }
-        forward_response::Result::DigestAt(log_id) => Answer::Digest(tidemark_raft::log_id_from_record(&log_id)),
+        forward_response::Result::DigestAt(log_id) => {
+            Answer::Digest(tidemark_raft::log_id_from_record(&log_id))
+        }
         forward_response::Result::Error(encoded) => refused(encoded)?,
     })
 }

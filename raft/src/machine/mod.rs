@@ -40,6 +40,8 @@ use crate::{
 };
 
 type SnapshotMeta = openraft::SnapshotMeta<CommittedLeaderId, NodeId, Member>;
+/// A view of the state and its name.
+type View = (SnapshotMeta, Arc<dyn Snapshot>);
 type RaftSnapshot = openraft::storage::Snapshot<CommittedLeaderId, NodeId, Member, SnapshotData>;
 
 /// How far this replica's state is.
@@ -86,6 +88,10 @@ impl Replica {
         group_id: u32,
     ) -> Result<Self, Fault> {
         let progress = read_progress(&*databases.current().snapshot()?)?;
+        // A crash between the install of a snapshot and the purge behind it: openraft purges at once at the start.
+        if let Some(durable) = decode_log_id(databases.current().durable_applied()?)? {
+            log.set_purge_limit(durable.index);
+        }
         Ok(Self {
             digests: Arc::new(Digests::default()),
             progress: watch::Sender::new(progress),
@@ -163,7 +169,7 @@ impl Replica {
         Ok(applied)
     }
 
-    fn view(&self) -> Result<Option<(SnapshotMeta, Arc<dyn Snapshot>)>, Fault> {
+    fn view(&self) -> Result<Option<View>, Fault> {
         let snapshot = self.databases.current().snapshot()?;
         // The log id comes from the view itself: meta older than the data would make the receiver apply twice.
         let (log_id, membership) = read_applied(&*snapshot)?;
@@ -179,6 +185,8 @@ impl Replica {
         let progress = progress.map_err(io::Error::other)?;
         let retired = self.databases.switch(received.database).map_err(io::Error::other)?;
         *machine = StateMachine::new();
+        // The received database was flushed. Entries continue behind it, so the log must be free to skip there.
+        self.log.set_purge_limit(progress.index());
         self.progress.send_replace(progress);
         let environment = self.environment.clone();
         self.environment.executor.spawn(Box::pin(async move {

@@ -1,0 +1,3 @@
+//! Real processes on loopback, under load, that are killed and started again.
+
+pub mod kill_loop;
