@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use tidemark_proto::{
     FILE_DESCRIPTOR_SET, peer,
     v1::{
-        boundaries_server::BoundariesServer, cluster_server::ClusterServer, event_store_server::EventStoreServer,
+        boundaries_server::BoundariesServer, cluster_server::ClusterServer,
+        event_store_server::EventStoreServer,
     },
 };
 use tidemark_raft::{
@@ -28,11 +29,7 @@ use tidemark_raft::{
     vfs::RealVfs,
 };
 use tidemark_storage::{EngineOptions, Mode, contract::Engine};
-use tokio::{
-    net::TcpListener,
-    runtime::Runtime,
-    sync::watch,
-};
+use tokio::{net::TcpListener, runtime::Runtime, sync::watch, task::JoinHandle};
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 
@@ -95,9 +92,10 @@ pub struct Node {
     readiness: watch::Sender<Readiness>,
     listeners: CancellationToken,
     served: watch::Receiver<Option<String>>,
+    clients: Mutex<Option<JoinHandle<()>>>,
     executor: TokioExecutor,
     /// Consensus has threads of its own, so that client load cannot starve heartbeats.
-    consensus: Mutex<Option<Runtime>>,
+    consensus: Mutex<Option<Consensus>>,
     shutdown_timeout: Duration,
     memory_dir: Option<PathBuf>,
 }
@@ -115,17 +113,13 @@ impl Node {
         let clients = bind(&config.listen).await?;
         let client_address = clients.local_addr().map_err(listen_error(&config.listen))?;
         let advertised = config.advertise.clone().unwrap_or_else(|| client_address.into()).to_string();
-        let consensus = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(config.server.raft_threads)
-            .thread_name("tidemark-raft")
-            .enable_all()
-            .build()
-            .map_err(StartError::Threads)?;
+        let consensus = Consensus::start(config.server.raft_threads)?;
         let data_dir = memory_dir.clone().unwrap_or_else(|| config.data_dir.clone());
         let grpc = grpc_options(&config);
         let group = GroupParts { data_dir, engine, advertised: advertised.clone(), grpc: grpc.clone() };
-        let executor = TokioExecutor::new(consensus.handle().clone());
-        let (raft, environment) = on(&consensus, start_group(config.clone(), group, executor.clone())).await??;
+        let executor = TokioExecutor::new(consensus.runtime().handle().clone());
+        let (raft, environment) =
+            consensus.run(start_group(config.clone(), group, executor.clone())).await??;
 
         let (readiness, readiness_receiver) = watch::channel(Readiness::Recovering);
         let sequencer = Sequencer::start(raft.clone(), &environment, sequencer_options(&config));
@@ -143,15 +137,27 @@ impl Node {
             request_timeout: Duration::from_millis(config.server.request_timeout_ms),
             client_address: advertised,
         }));
-        raft.serve_upcalls(Arc::new(NodeUpcalls { api: Arc::clone(&api), sequencer }));
+        raft.serve_upcalls(Arc::new(NodeUpcalls { api: Arc::downgrade(&api), sequencer }));
 
         let listeners = CancellationToken::new();
         let (ended, served) = watch::channel(None);
         if let Some(address) = config.peer_address() {
-            let listener = on(&consensus, bind_owned(address.clone())).await??;
-            consensus.spawn(serve_peers(raft.clone(), grpc, listener, listeners.clone(), ended.clone()));
+            let listener = consensus.run(bind_owned(address.clone())).await??;
+            consensus.runtime().spawn(serve_peers(
+                raft.clone(),
+                grpc,
+                listener,
+                listeners.clone(),
+                ended.clone(),
+            ));
         }
-        tokio::spawn(serve_clients(Arc::clone(&api), clients, listeners.clone(), ended, readiness_receiver));
+        let clients = tokio::spawn(serve_clients(
+            Arc::clone(&api),
+            clients,
+            listeners.clone(),
+            ended,
+            readiness_receiver,
+        ));
         spawn_recovery(raft.clone(), readiness.clone());
         Ok(Self {
             raft,
@@ -160,6 +166,7 @@ impl Node {
             readiness,
             listeners,
             served,
+            clients: Mutex::new(Some(clients)),
             executor,
             consensus: Mutex::new(Some(consensus)),
             shutdown_timeout: Duration::from_millis(config.server.shutdown_timeout_ms),
@@ -212,12 +219,19 @@ impl Node {
     async fn stop(&self) {
         self.hand_over().await;
         self.listeners.cancel();
+        let clients = self.clients.lock().take();
+        if let Some(clients) = clients
+            && tokio::time::timeout(LAST_ANSWERS_TIMEOUT, clients).await.is_err()
+        {
+            tracing::warn!("some clients keep their connections; they are cut");
+        }
         let raft = self.raft.clone();
-        let Some(consensus) = self.consensus.lock().take() else { return };
+        let consensus = self.consensus.lock().take();
+        let Some(consensus) = consensus else { return };
         // An error means that the task was cancelled with the runtime: nothing is left to stop.
-        let _ = consensus.spawn(async move { raft.shutdown().await }).await;
+        let _ = consensus.run(async move { raft.shutdown().await }).await;
         self.executor.stop();
-        consensus.shutdown_background();
+        consensus.end().await;
     }
 
     /// Gives leadership to the voter whose log reaches furthest, if there is another one.
@@ -228,7 +242,8 @@ impl Node {
         }
         let own_id = self.raft.identity().node_id;
         let info = self.api.cluster_info().await;
-        let others = info.members.iter().filter(|member| member.voter && member.node_id != own_id && member.reachable);
+        let others =
+            info.members.iter().filter(|member| member.voter && member.node_id != own_id && member.reachable);
         let Some(successor) = others.max_by_key(|member| member.last_log_index) else { return };
         tracing::info!(successor = successor.node_id, "handing leadership over");
         self.raft.transfer_leader(successor.node_id).await;
@@ -243,10 +258,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.listeners.cancel();
         self.executor.stop();
-        if let Some(consensus) = self.consensus.lock().take() {
-            // Blocking in a drop inside a runtime is not allowed.
-            consensus.shutdown_background();
-        }
+        drop(self.consensus.lock().take());
         if let Some(dir) = &self.memory_dir
             && let Err(error) = std::fs::remove_dir_all(dir)
         {
@@ -255,15 +267,59 @@ impl Drop for Node {
     }
 }
 
+/// How long a node that stops waits for clients to take their last answers.
+const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long a node that stops waits for its own tasks.
+const LAST_TASKS_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// How long a leader that stops waits for its successor.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Runs `task` on the threads of consensus.
-async fn on<T: Send + 'static>(
-    consensus: &Runtime,
-    task: impl Future<Output = T> + Send + 'static,
-) -> Result<T, StartError> {
-    consensus.spawn(task).await.map_err(|_| StartError::Interrupted)
+/// The threads of consensus.
+struct Consensus {
+    runtime: Option<Runtime>,
+}
+
+impl Consensus {
+    fn start(threads: usize) -> Result<Self, StartError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("tidemark-raft")
+            .enable_all()
+            .build()
+            .map_err(StartError::Threads)?;
+        Ok(Self { runtime: Some(runtime) })
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("the runtime is taken only when this is dropped")
+    }
+
+    /// Waits until all tasks are gone, and with them what they hold, such as the database.
+    async fn end(mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // An error means that this runtime is ending too.
+            let _ = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(LAST_TASKS_TIMEOUT)).await;
+        }
+    }
+
+    /// Runs `task` on these threads.
+    async fn run<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, StartError> {
+        self.runtime().spawn(task).await.map_err(|_| StartError::Interrupted)
+    }
+}
+
+impl Drop for Consensus {
+    fn drop(&mut self) {
+        // A failed start drops this inside another runtime, where waiting for threads is not allowed.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 struct GroupParts {
@@ -386,6 +442,7 @@ fn sequencer_options(config: &Config) -> SequencerOptions {
         entry_requests: config.sequencer.entry_requests,
         entry_events: config.sequencer.entry_events,
         entry_bytes: usize::try_from(config.sequencer.entry_bytes).unwrap_or(usize::MAX),
+        max_entry_bytes: config.limits.max_entry_bytes,
         batch_delay: Duration::from_millis(config.sequencer.batch_delay_ms),
         entries_in_flight: config.sequencer.entries_in_flight,
         flush_timeout: Duration::from_millis(config.sequencer.flush_timeout_ms),
@@ -438,8 +495,11 @@ async fn serve_peers(
     stop: CancellationToken,
     ended: watch::Sender<Option<String>>,
 ) {
-    let identity =
-        PeerIdentity { cluster_id: raft.identity().cluster_id, group_id: raft.group_id(), node_id: raft.identity().node_id };
+    let identity = PeerIdentity {
+        cluster_id: raft.identity().cluster_id,
+        group_id: raft.group_id(),
+        node_id: raft.identity().node_id,
+    };
     let served = tonic::transport::Server::builder()
         .tcp_nodelay(true)
         .initial_stream_window_size(CLIENT_CONNECTION_WINDOW_BYTES)
@@ -485,7 +545,8 @@ async fn serve_clients(
 fn incoming(listener: TcpListener) -> impl futures::Stream<Item = std::io::Result<tokio::net::TcpStream>> {
     use futures::StreamExt;
     // Small answers must not wait for the peer's delayed acknowledgement.
-    TcpListenerStream::new(listener).map(|accepted| accepted.and_then(|stream| stream.set_nodelay(true).map(|()| stream)))
+    TcpListenerStream::new(listener)
+        .map(|accepted| accepted.and_then(|stream| stream.set_nodelay(true).map(|()| stream)))
 }
 
 fn report(
@@ -501,7 +562,10 @@ fn report(
     ended.send_replace(Some(format!("the listener for {whom}: {why}")));
 }
 
-async fn report_health(reporter: tonic_health::server::HealthReporter, mut readiness: watch::Receiver<Readiness>) {
+async fn report_health(
+    reporter: tonic_health::server::HealthReporter,
+    mut readiness: watch::Receiver<Readiness>,
+) {
     loop {
         let status = match *readiness.borrow_and_update() {
             Readiness::Serving => tonic_health::ServingStatus::Serving,
@@ -531,7 +595,8 @@ fn spawn_recovery(raft: Handle, readiness: watch::Sender<Readiness>) {
 }
 
 struct NodeUpcalls {
-    api: Arc<Api>,
+    /// Weak, for the API holds the group that holds this.
+    api: Weak<Api>,
     sequencer: Sequencer,
 }
 
@@ -544,7 +609,8 @@ impl Upcalls for NodeUpcalls {
         Ok(accept(self.sequencer.clone(), requests))
     }
 
-    async fn describe(&self) -> peer::DescribeResponse {
-        self.api.describe().await
+    async fn describe(&self) -> Result<peer::DescribeResponse, PeerError> {
+        let api = self.api.upgrade().ok_or_else(|| PeerError::Unavailable("the node is stopping".to_owned()))?;
+        Ok(api.describe().await)
     }
 }

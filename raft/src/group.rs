@@ -43,9 +43,9 @@ use crate::{
 pub struct Timing {
     /// The leader's heartbeats, milliseconds apart.
     pub heartbeat_ms: u64,
-    /// Shortest election time-out, in milliseconds.
+    /// Shortest time without a leader before a member stands for election, in milliseconds.
     pub election_min_ms: u64,
-    /// Longest election time-out, in milliseconds.
+    /// Longest such time, in milliseconds; at least four heartbeats. The leader's lease is half of it.
     pub election_max_ms: u64,
 }
 
@@ -137,10 +137,7 @@ pub async fn start<RT: AsyncRuntime>(
     Ok(assemble(options, environment, replica, contacts, raft))
 }
 
-async fn open_log(
-    options: &Options,
-    environment: &Environment,
-) -> Result<SegmentLog, StartError> {
+async fn open_log(options: &Options, environment: &Environment) -> Result<SegmentLog, StartError> {
     let dir = options.data_dir.join("log");
     let log_options = crate::log::Options {
         vfs: Arc::clone(&environment.vfs),
@@ -186,11 +183,16 @@ fn check_log_reaches_state(options: &Options, replica: &Replica) -> Result<(), S
 }
 
 fn configuration(options: &Options) -> Result<openraft::Config, StartError> {
+    let timing = &options.timing;
+    // openraft campaigns when the lease that the leader's last message granted has run out *and* a random time-out
+    // has passed; the lease is its largest time-out. Half of ours for each keeps the sum within our bounds.
+    let lease_ms = timing.election_max_ms / 2;
+    let random_min_ms = timing.election_min_ms.saturating_sub(lease_ms).max(timing.heartbeat_ms + 1);
     let config = openraft::Config {
         cluster_name: "tidemark".to_owned(),
-        heartbeat_interval: options.timing.heartbeat_ms,
-        election_timeout_min: options.timing.election_min_ms,
-        election_timeout_max: options.timing.election_max_ms,
+        heartbeat_interval: timing.heartbeat_ms,
+        election_timeout_min: random_min_ms,
+        election_timeout_max: lease_ms,
         install_snapshot_timeout: u64::try_from(SNAPSHOT_TIMEOUT.as_millis()).unwrap_or(u64::MAX),
         // Snapshots and purges are triggered by log bytes, not by a count of entries.
         snapshot_policy: SnapshotPolicy::Never,

@@ -76,11 +76,14 @@ async fn save_of_stream(api: &Api, request: v1::SaveEventsStreamRequest) -> v1::
     v1::SaveEventsStreamResponse { request_id, result: Some(result) }
 }
 
-/// Answers saves as they complete. A broken request stream ends the answers after those in progress.
+/// Answers saves as they complete. A broken request stream, and a node that stops, end the answers after those in
+/// progress.
 fn save_stream(
     api: Arc<Api>,
     requests: impl Stream<Item = Result<v1::SaveEventsStreamRequest, Status>> + Send + 'static,
 ) -> BoxStream<'static, Result<v1::SaveEventsStreamResponse, Status>> {
+    let stopping = Arc::clone(&api);
+    let requests = requests.take_until(async move { stopping.stopping().await });
     let answers = requests.map(move |request| {
         let api = Arc::clone(&api);
         async move { Ok(save_of_stream(&api, request?).await) }

@@ -116,6 +116,13 @@ impl Api {
         u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Waits until the node stops.
+    async fn stopping(&self) {
+        let mut readiness = self.readiness.clone();
+        // An error means that the node is gone.
+        let _ = readiness.wait_for(|readiness| *readiness == Readiness::Stopping).await;
+    }
+
     /// Waits until the node serves, as long as the caller has patience.
     async fn serving(&self, deadline: Instant) -> Result<(), ApiError> {
         let mut readiness = self.readiness.clone();

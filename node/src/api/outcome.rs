@@ -1,10 +1,7 @@
 //! Outcomes of the state machine and faults of consensus as errors and results of the API.
 
 use prost::Message;
-use tidemark_proto::{
-    ApiError, LimitKind,
-    record, v1,
-};
+use tidemark_proto::{ApiError, LimitKind, record, v1};
 use tidemark_raft::error::BarrierError;
 use tidemark_state_machine::{
     AppendOutcome, AppendRejection, Boundary, BoundaryState, CreateBoundaryOutcome, CreateBoundaryRejection,

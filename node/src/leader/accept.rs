@@ -55,9 +55,9 @@ async fn answer(sequencer: &Sequencer, request: ForwardRequest) -> ForwardRespon
 fn decode(kind: Option<forward_request::Kind>) -> Result<Work, ApiError> {
     let malformed = |what: String| ApiError::Internal { what: format!("read a forwarded request: {what}") };
     match kind.ok_or_else(|| malformed("it is of no kind that this release knows".to_owned()))? {
-        forward_request::Kind::Append(request) => {
-            AppendRequest::from_record(request).map(Work::Append).map_err(|error| malformed(error.to_string()))
-        }
+        forward_request::Kind::Append(request) => AppendRequest::from_record(request)
+            .map(Work::Append)
+            .map_err(|error| malformed(error.to_string())),
         forward_request::Kind::CreateBoundary(create) => Ok(Work::CreateBoundary(BoundaryDefinition {
             name: create.name,
             description: create.description,

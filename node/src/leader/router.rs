@@ -46,7 +46,9 @@ impl Router {
             let current = *leadership.borrow_and_update();
             let submitted = match current {
                 Leadership::Ready { .. } => self.sequencer.submit(work.clone(), deadline).await,
-                Leadership::Following { leader } => self.forwarder.submit(leader, work.clone(), deadline).await,
+                Leadership::Following { leader } => {
+                    self.forwarder.submit(leader, work.clone(), deadline).await
+                }
                 Leadership::Preparing | Leadership::Unknown => Err(SubmitError::NotLeader),
             };
             match submitted {
@@ -83,6 +85,9 @@ pub(super) fn api_error(error: SubmitError) -> ApiError {
         SubmitError::NotLeader => ApiError::NotLeader { leader: None },
         SubmitError::QueueFull { limit, maximum, actual } => {
             ApiError::LimitExceeded { limit: limit.to_owned(), maximum, actual, kind: LimitKind::Queue }
+        }
+        SubmitError::TooLarge { limit, maximum, actual } => {
+            ApiError::LimitExceeded { limit: limit.to_owned(), maximum, actual, kind: LimitKind::Size }
         }
         SubmitError::Expired => ApiError::DeadlineExceeded,
         SubmitError::Unknown(cause) => ApiError::OutcomeUnknown { cause },

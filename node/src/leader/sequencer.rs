@@ -45,6 +45,8 @@ pub struct Options {
     pub entry_events: usize,
     /// Bytes in one entry, unless one request has more.
     pub entry_bytes: usize,
+    /// Bytes of an encoded entry, in any case.
+    pub max_entry_bytes: u64,
     /// How long an entry waits for more requests; zero: not at all.
     pub batch_delay: Duration,
     /// Entries that are proposed and not yet applied.
@@ -86,7 +88,9 @@ pub struct Sequencer {
 
 fn size(work: &Work) -> usize {
     match work {
-        Work::Append(request) => request.events.iter().map(|event| event.stored.len() + 32).sum::<usize>() + 64,
+        Work::Append(request) => {
+            request.events.iter().map(|event| event.stored.len() + 32).sum::<usize>() + 64
+        }
         Work::CreateBoundary(definition) => definition.name.len() + definition.description.len() + 64,
         Work::Digest(_) => 16,
     }
@@ -396,7 +400,8 @@ impl Run {
         self.stats.requests.fetch_add(requests.len() as u64, Ordering::Relaxed);
         self.stats.events.fetch_add(events, Ordering::Relaxed);
         let time_ms = stamp.clock.stamp();
-        let command = Command::AppendBatch(AppendBatch { time_ms, first_event_id: take_ids(stamp, events), requests });
+        let command =
+            Command::AppendBatch(AppendBatch { time_ms, first_event_id: take_ids(stamp, events), requests });
         Some((command, Cargo::Appends(submissions)))
     }
 
@@ -433,6 +438,12 @@ impl Run {
         self.stats.entries.fetch_add(1, Ordering::Relaxed);
         let term = stamp.term;
         let encoded = command.encode(self.raft.group_id());
+        let (maximum, actual) = (self.options.max_entry_bytes, encoded.len() as u64);
+        if actual > maximum {
+            // The log would refuse it, and a log that fails stops the node.
+            self.refuse(cargo, &SubmitError::TooLarge { limit: "max_entry_bytes", maximum, actual });
+            return;
+        }
         match self.raft.propose(encoded, term).await {
             Ok(proposal) => {
                 let limit = self.options.flush_timeout;
@@ -502,16 +513,19 @@ impl Run {
     }
 
     fn give_up(&mut self, cargo: Cargo) {
-        let unknown = || Err(SubmitError::Unknown(UnknownCause::LeadershipLost));
+        self.refuse(cargo, &SubmitError::Unknown(UnknownCause::LeadershipLost));
+    }
+
+    fn refuse(&mut self, cargo: Cargo, error: &SubmitError) {
         match cargo {
             Cargo::Appends(submissions) => {
                 for submission in submissions {
                     self.release(&submission.work);
-                    let _ = submission.reply.send(unknown());
+                    let _ = submission.reply.send(Err(error.clone()));
                 }
             }
             Cargo::Command(submission) => {
-                let _ = submission.reply.send(unknown());
+                let _ = submission.reply.send(Err(error.clone()));
             }
         }
     }

@@ -47,6 +47,16 @@ pub enum SubmitError {
         /// What it would have been.
         actual: u64,
     },
+    /// The work does not fit into an entry of the log. Nothing was written.
+    #[error("{limit} is {maximum}, exceeded by {actual}")]
+    TooLarge {
+        /// The limit's name.
+        limit: &'static str,
+        /// Its value.
+        maximum: u64,
+        /// The size found.
+        actual: u64,
+    },
     /// The deadline passed while the work was queued. Nothing was written.
     #[error("the deadline passed in the queue")]
     Expired,

@@ -128,7 +128,7 @@ impl<RT: AsyncRuntime> Connection<RT> {
 
     async fn stream<S>(
         &mut self,
-        input: S,
+        mut input: S,
     ) -> Result<
         BoxStream<'static, Result<StreamAppendResult<Types<RT>>, RPCError<Types<RT>>>>,
         RPCError<Types<RT>>,
@@ -136,6 +136,12 @@ impl<RT: AsyncRuntime> Connection<RT> {
     where
         S: futures::Stream<Item = AppendEntriesRequest<Types<RT>>> + OptionalSend + Unpin + 'static,
     {
+        // openraft waits out its backoff when the first request is asked for, so that comes before connecting: a
+        // member that is down would be tried thousands of times per second otherwise.
+        let Some(first) = input.next().await else {
+            return Ok(futures::stream::empty().boxed());
+        };
+        let input = futures::stream::once(std::future::ready(first)).chain(input);
         let outstanding = Arc::new(Outstanding::new(self.shared.append_timeout));
         let (contacts, sent) = (Arc::clone(&self.shared.contacts), Arc::clone(&outstanding));
         let requests = input.map(move |request| {

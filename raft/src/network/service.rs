@@ -35,7 +35,7 @@ pub trait Upcalls: Send + Sync + 'static {
     ) -> Result<Stream<Result<peer::ForwardResponse, PeerError>>, PeerError>;
 
     /// What to tell about this node.
-    async fn describe(&self) -> peer::DescribeResponse;
+    async fn describe(&self) -> Result<peer::DescribeResponse, PeerError>;
 }
 
 /// What a member knows about the others from their messages.
@@ -213,7 +213,7 @@ impl<RT: AsyncRuntime> Peer for Service<RT> {
     }
 
     async fn describe(&self, _: peer::DescribeRequest) -> Result<peer::DescribeResponse, PeerError> {
-        Ok(self.upcalls()?.describe().await)
+        self.upcalls()?.describe().await
     }
 
     async fn get_digest(

@@ -18,7 +18,7 @@ use crate::{convert, environment::Environment, network::Stream};
 /// What is still to be sent.
 enum Stage {
     Header(peer::SnapshotHeader),
-    Rows(Cursor),
+    Rows(Box<Cursor>),
     End,
 }
 
@@ -66,9 +66,9 @@ pub(crate) fn send(
                     due: Instant::now(),
                 };
                 let chunk = chunk(peer::snapshot_chunk::Part::Header(header));
-                Some((chunk, (Stage::Rows(cursor), None, environment, options)))
+                Some((chunk, (Stage::Rows(Box::new(cursor)), None, environment, options)))
             }
-            Stage::Rows(cursor) => rows(cursor, environment, options).await,
+            Stage::Rows(cursor) => rows(*cursor, environment, options).await,
             Stage::End => None,
         }
     })
@@ -101,7 +101,7 @@ async fn rows(
     // A receiver that was slow is not owed a burst.
     block.cursor.due = block.cursor.due.max(Instant::now());
     let chunk = chunk(peer::snapshot_chunk::Part::Block(message));
-    Some((chunk, (Stage::Rows(block.cursor), None, environment, options)))
+    Some((chunk, (Stage::Rows(Box::new(block.cursor)), None, environment, options)))
 }
 
 fn chunk(part: peer::snapshot_chunk::Part) -> peer::SnapshotChunk {

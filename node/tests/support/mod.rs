@@ -1,0 +1,102 @@
+//! Real nodes in this process, on loopback, for tests.
+
+use std::{collections::BTreeMap, net::TcpListener, time::Duration};
+
+use tempfile::TempDir;
+use tidemark_client::{Client, Options};
+use tidemark_node::{
+    config::{Address, Config, Engine},
+    node::Node,
+};
+use tidemark_proto::v1;
+
+/// Everything in these tests must be done by then; they end when it is, not after a fixed time.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A cluster in this process.
+pub struct Cluster {
+    pub nodes: Vec<Option<Node>>,
+    configs: Vec<Config>,
+    _dir: TempDir,
+}
+
+fn free_address() -> Address {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it is bound").into()
+}
+
+impl Cluster {
+    /// Starts `size` nodes whose configuration `adjust` may change.
+    pub async fn start(size: u64, adjust: impl Fn(&mut Config)) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let members: BTreeMap<u64, Address> =
+            if size == 1 { BTreeMap::new() } else { (1..=size).map(|id| (id, free_address())).collect() };
+        let mut configs = Vec::new();
+        for id in 1..=size {
+            let mut config = Config {
+                data_dir: dir.path().join(format!("node-{id}")),
+                engine: Engine::Sqlite,
+                listen: free_address(),
+                ..Config::default()
+            };
+            config.cluster.node_id = Some(id);
+            config.cluster.initial_members = members.clone();
+            adjust(&mut config);
+            configs.push(config);
+        }
+        let mut cluster = Self { nodes: Vec::new(), configs, _dir: dir };
+        for index in 0..cluster.configs.len() {
+            cluster.nodes.push(None);
+            cluster.start_node(index).await;
+        }
+        cluster
+    }
+
+    /// Starts a node that is down.
+    pub async fn start_node(&mut self, index: usize) {
+        let node = Node::start(self.configs[index].clone()).await.expect("the node starts");
+        self.nodes[index] = Some(node);
+    }
+
+    /// Stops a node in order.
+    pub async fn stop_node(&mut self, index: usize) {
+        self.nodes[index].take().expect("the node runs").shutdown().await;
+    }
+
+    /// Where clients reach a node.
+    pub fn address(&self, index: usize) -> String {
+        self.configs[index].listen.to_string()
+    }
+
+    /// A client of one certain node.
+    pub async fn client(&self, index: usize) -> Client {
+        let mut options = Options::new([self.address(index)]);
+        options.discovery = tidemark_client::Discovery::GivenOnly;
+        options.request_timeout = PATIENCE;
+        Client::connect(options).await.expect("the node answers")
+    }
+
+    /// The index of the leader, once there is one.
+    pub async fn leader(&self) -> usize {
+        let client = self.client(self.nodes.iter().position(Option::is_some).expect("a node runs")).await;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let info = client.cluster_info().await.expect("the node answers");
+            if info.leader_id > 0 && self.nodes[info.leader_id as usize - 1].is_some() {
+                return info.leader_id as usize - 1;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "no leader was elected");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// A boundary of this name without anything special.
+pub fn boundary(name: &str) -> v1::BoundaryDefinition {
+    v1::BoundaryDefinition { name: name.to_owned(), ..v1::BoundaryDefinition::default() }
+}
+
+/// A read of everything, linearizable.
+pub fn everything(name: &str) -> v1::GetEventsRequest {
+    v1::GetEventsRequest { boundary: name.to_owned(), count: 1_000, ..v1::GetEventsRequest::default() }
+}
