@@ -11,7 +11,8 @@
 FROM rust:1.95.0-bookworm AS build
 WORKDIR /src
 COPY rust-toolchain.toml ./
-RUN rustup show active-toolchain
+# Installs the components that the tool chain file names.
+RUN cargo --version
 # RocksDB by itself: this layer is built again only when its version or the scripts change.
 COPY scripts scripts
 COPY storage/rocksdb-lib storage/rocksdb-lib
