@@ -66,9 +66,9 @@ impl Client {
         while Instant::now() < until {
             tokio::time::sleep(self.random.random_range(Duration::ZERO..=pause_max)).await;
             match self.random.random_range(0..100) {
-                0..60 => self.append().await,
-                60..64 => self.repeat().await,
-                64..67 => self.reuse_key().await,
+                0..70 => self.append().await,
+                70..74 => self.repeat().await,
+                74..77 => self.reuse_key().await,
                 _ => self.read().await,
             }
         }

@@ -30,18 +30,19 @@ impl Nemesis {
     /// Works until `until`, and leaves things as they are then.
     pub async fn run(mut self, until: Instant) {
         while Instant::now() < until {
-            let pause = self.random.random_range(Duration::from_millis(200)..Duration::from_millis(2_500));
+            let pause = self.random.random_range(Duration::from_millis(100)..Duration::from_millis(1_500));
             tokio::time::sleep(pause).await;
             match self.random.random_range(0..100) {
-                0..25 => self.crash_leader(),
-                25..35 => self.crash_any(),
-                35..38 => self.crash_all(),
-                38..60 => self.start_one(),
-                60..72 => self.partition(),
-                72..86 => self.heal(),
-                86..96 => self.weather(),
-                _ => self.jump_clock(),
+                0..20 => self.crash_leader(),
+                20..28 => self.crash_any(),
+                28..30 => self.crash_all(),
+                30..45 => self.partition(),
+                45..70 => self.heal(),
+                70..80 => self.weather(),
+                80..85 => self.jump_clock(),
+                _ => {}
             }
+            self.start_some();
         }
     }
 
@@ -71,13 +72,14 @@ impl Nemesis {
         (1..=NODES).for_each(|node| self.crash(node));
     }
 
-    fn start_one(&mut self) {
-        let down: Vec<u64> =
-            self.cluster.nodes.values().filter(|node| node.is_down()).map(|node| node.id()).collect();
-        if let Some(node) = down.get(self.random.random_range(0..down.len().max(1))) {
-            let latency = SYNC_LATENCIES_MS[self.random.random_range(0..SYNC_LATENCIES_MS.len())];
-            self.note(format!("start of node {node}, {latency} ms for a sync"));
-            self.cluster.start(*node, Duration::from_millis(latency));
+    fn start_some(&mut self) {
+        let down = self.cluster.nodes.values().filter(|node| node.is_down()).map(|node| node.id());
+        for node in down.collect::<Vec<u64>>() {
+            if self.random.random_bool(0.45) {
+                let latency = SYNC_LATENCIES_MS[self.random.random_range(0..SYNC_LATENCIES_MS.len())];
+                self.note(format!("start of node {node}, {latency} ms for a sync"));
+                self.cluster.start(node, Duration::from_millis(latency));
+            }
         }
     }
 

@@ -192,7 +192,7 @@ impl Node {
             .expect("a node starts on what a crash has left");
         let (readiness, readiness_receiver) = watch::channel(Readiness::Recovering);
         let limits = Limits::DEFAULT;
-        let sequencer = Sequencer::start(raft.clone(), &environment, self.sequencer_options(&limits));
+        let sequencer = Sequencer::start(raft.clone(), &environment, self.sequencer_options(&limits, &raft));
         let router = Arc::new(Router::new(raft.clone(), environment.clone(), sequencer.clone()));
         let api = Arc::new(Api::new(Parts {
             raft: raft.clone(),
@@ -260,14 +260,16 @@ impl Node {
         }
     }
 
-    fn sequencer_options(&self, limits: &Limits) -> SequencerOptions {
+    fn sequencer_options(&self, limits: &Limits, raft: &Handle) -> SequencerOptions {
         let bytes = |limit: u64| usize::try_from(limit).expect("the default limits fit in memory");
         SequencerOptions {
             queue_requests: limits.queue_requests,
             queue_bytes: bytes(limits.queue_bytes),
             entry_requests: limits.entry_requests,
             entry_events: limits.entry_events,
-            entry_bytes: bytes(limits.entry_bytes),
+            // Segments are small here, and an entry has to fit into one.
+            entry_bytes: bytes(u64::from(self.inner.profile.segment_bytes) / 4),
+            max_entry_bytes: raft.log().entry_bytes_max(),
             batch_delay: Duration::ZERO,
             entries_in_flight: self.inner.profile.entries_in_flight,
             flush_timeout: Duration::from_secs(30),
@@ -332,7 +334,7 @@ impl Upcalls for SimulatedUpcalls {
         Ok(accept(self.sequencer.clone(), requests))
     }
 
-    async fn describe(&self) -> peer::DescribeResponse {
-        self.api.describe().await
+    async fn describe(&self) -> Result<peer::DescribeResponse, PeerError> {
+        Ok(self.api.describe().await)
     }
 }

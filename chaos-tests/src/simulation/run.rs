@@ -178,8 +178,7 @@ async fn simulate(seed: u64) -> Result<Run, Failure> {
 
     let history = Arc::new(Mutex::new(History::default()));
     let until = Instant::now() + SAFETY_PHASE;
-    let pause_max = [Duration::from_millis(20), Duration::from_millis(200), Duration::from_secs(1)];
-    let pause_max = pause_max[random.random_range(0..pause_max.len())];
+    let pause_max = Duration::from_millis([60, 200, 600][random.random_range(0..3)]);
     let clients: Vec<_> = (1..=random.random_range(2..=6))
         .map(|id| {
             let client = Client::new(id, random.random(), cluster.clone(), BOUNDARY, Arc::clone(&history));
