@@ -184,6 +184,9 @@ impl Replica {
             received.database.db.snapshot().map_err(Fault::from).and_then(|view| read_progress(&*view));
         let progress = progress.map_err(io::Error::other)?;
         let retired = self.databases.switch(received.database).map_err(io::Error::other)?;
+        // The new state is on stable storage, so the log may go up to it, as consensus demands next: an entry behind
+        // the snapshot would leave a gap otherwise.
+        self.log.set_purge_limit(progress.index());
         *machine = StateMachine::new();
         // The received database was flushed. Entries continue behind it, so the log must be free to skip there.
         self.log.set_purge_limit(progress.index());
