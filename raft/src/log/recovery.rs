@@ -207,16 +207,26 @@ fn holds_records(
     vfs::read_whole(file, &mut buffer).map_err(Error::io(Action::Read, path))?;
     let Some(identity) = identity else {
         // Whose records to look for is unknown; anything but reserved space is taken for one.
-        return Ok(buffer.iter().any(|byte| *byte != 0));
+        return Ok(written_end(&buffer) > 0);
     };
     let salt = segment::salt(&identity, sequence);
     Ok(proof_of_sync(&buffer, salt, 0, segment::HEADER_BYTES).is_some())
 }
 
+/// Where the zeros at the end begin: reserved space that was never written. They are compared in pieces, for most of
+/// a segment is zeros and going through them byte by byte was most of a restart.
+fn written_end(buffer: &[u8]) -> usize {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let zeros = buffer.rchunks(ZEROS.len()).take_while(|piece| **piece == ZEROS[..piece.len()]);
+    let end = buffer.len() - zeros.map(<[u8]>::len).sum::<usize>();
+    buffer[..end].iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
 /// Looks at or after `from` for an intact record that says that more than `end` bytes had been durable.
 fn proof_of_sync(buffer: &[u8], salt: Salt, end: u64, from: u64) -> Option<u64> {
     let from = usize::try_from(from).ok()?;
-    (from..buffer.len()).step_by(record::ALIGNMENT).map(|at| (at as u64, &buffer[at..])).find_map(
+    // Zeros claim nothing, so no such record begins in them; one may end in them.
+    (from..written_end(buffer)).step_by(record::ALIGNMENT).map(|at| (at as u64, &buffer[at..])).find_map(
         |(at, bytes)| {
             // The claim is checked before the checksum: only such records matter, and there are few.
             let claim = record::peek(bytes)?.header.synced;
@@ -296,8 +306,7 @@ impl Scan {
             let (offset, index) = (self.end, replay.next);
             return Err(Error::Corrupt { file: opened.path.clone(), offset, index, damage: Damage::Record });
         }
-        let dirty = buffer.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
-        Ok(dirty.saturating_sub(self.end))
+        Ok((written_end(buffer) as u64).saturating_sub(self.end))
     }
 
     fn into_active(self, opened: &Opened) -> Active {
@@ -405,5 +414,23 @@ impl Replay {
         };
         self.sticky.committed = self.sticky.committed.min(last);
         Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_written_end_is_behind_the_last_byte_that_is_not_zero() {
+        for length in [0, 1, 4095, 4096, 4097, 3 * 4096 + 5] {
+            assert_eq!(written_end(&vec![0; length]), 0, "{length} zeros");
+            for last in [0, 1, 4, 4095, 4096, 8191, 12_292].into_iter().filter(|last| *last < length) {
+                let mut buffer = vec![0; length];
+                buffer[last] = 1;
+                buffer[0] = 1;
+                assert_eq!(written_end(&buffer), last + 1, "{length} bytes, the last one at {last}");
+            }
+        }
     }
 }

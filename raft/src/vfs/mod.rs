@@ -150,8 +150,10 @@ pub fn read_exact_at(file: &dyn VfsFile, offset: u64, buffer: &mut [u8]) -> io::
 /// What the file system reports.
 pub fn read_whole(file: &dyn VfsFile, buffer: &mut Vec<u8>) -> io::Result<()> {
     let length = usize::try_from(file.length()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
-    buffer.clear();
-    buffer.resize(length, 0);
+    if buffer.len() != length {
+        // Fresh zeros come from the operating system; what is there already is overwritten.
+        *buffer = vec![0; length];
+    }
     let read = file.read_at(0, buffer)?;
     buffer.truncate(read);
     Ok(())
