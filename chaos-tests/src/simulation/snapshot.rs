@@ -62,7 +62,7 @@ async fn simulate(seed: u64) -> Result<(Run, u64, u64), Failure> {
     // The disk is slow, so that the next crash comes after the install and before the log was purged behind it.
     cluster.start(follower, Duration::from_millis(50));
     installed(&cluster, follower, first).await?;
-    cluster.nodes[&follower].crash(Crash::Kill);
+    cluster.nodes[&follower].crash(Crash::PowerLoss);
     cluster.start(follower, Duration::from_millis(1));
     write(&cluster, &history, &mut random, Duration::from_secs(2)).await?;
     converge(&cluster).await?;
@@ -122,7 +122,7 @@ async fn write(
             // Ids of clients are drawn, so that event ids differ between rounds.
             let (id, seed) = (u64::from(random.random::<u32>()), random.random());
             let client = Client::new(id, seed, cluster.clone(), BOUNDARY, Arc::clone(history));
-            tokio::spawn(client.run(until, Duration::from_millis(10)))
+            tokio::spawn(client.run(until, Duration::from_millis(40)))
         })
         .collect();
     for client in clients {
