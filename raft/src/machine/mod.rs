@@ -188,8 +188,6 @@ impl Replica {
         // the snapshot would leave a gap otherwise.
         self.log.set_purge_limit(progress.index());
         *machine = StateMachine::new();
-        // The received database was flushed. Entries continue behind it, so the log must be free to skip there.
-        self.log.set_purge_limit(progress.index());
         self.progress.send_replace(progress);
         let environment = self.environment.clone();
         self.environment.executor.spawn(Box::pin(async move {
