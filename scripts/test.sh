@@ -11,6 +11,9 @@ target=${CARGO_TARGET_DIR:-target}
 # Flags from outside would replace those of .cargo/config.toml and compile everything anew.
 unset RUSTFLAGS RUSTDOCFLAGS
 export CARGO_TERM_PROGRESS_WHEN=never
+# Copies of what was built: another cargo in this clone may meanwhile replace it by a build with other features.
+built=$(mktemp -d)
+trap 'rm -rf "$built"' EXIT
 
 summary=()
 step() {
@@ -28,9 +31,12 @@ step() {
 format() { cargo fmt --all --check; }
 lints() { cargo clippy --locked --workspace --all-targets --features "$both" -- -D warnings; }
 # With the tests, because their features of third parties would otherwise be compiled a second time.
-binaries() { cargo build --locked --workspace --bins --tests --features "$both"; }
+binaries() {
+    cargo build --locked --workspace --bins --tests --features "$both" &&
+        cp "$target/debug/tidemark" "$target/debug/chaos" "$built"
+}
 generated() {
-    diff -u docs/configuration.md <("$target/debug/tidemark" server --config-reference) ||
+    diff -u docs/configuration.md <("$built/tidemark" server --config-reference) ||
         { echo "docs/configuration.md is out of date: run make fix" >&2; return 1; }
 }
 tests() {
@@ -49,8 +55,8 @@ one_engine() {
 dependencies() {
     scripts/cargo-deny.sh && cargo fetch --locked && cargo deny --offline check bans licenses sources
 }
-kills() { "$target/debug/chaos" kill-loop --rounds 3 --engine "$1"; }
-demo() { "$target/debug/tidemark" demo --engine "$1"; }
+kills() { "$built/chaos" kill-loop --rounds 3 --engine "$1"; }
+demo() { "$built/tidemark" demo --engine "$1"; }
 
 step "format" format
 step "lints: clippy with warnings as errors" lints
