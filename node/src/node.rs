@@ -610,7 +610,8 @@ impl Upcalls for NodeUpcalls {
     }
 
     async fn describe(&self) -> Result<peer::DescribeResponse, PeerError> {
-        let api = self.api.upgrade().ok_or_else(|| PeerError::Unavailable("the node is stopping".to_owned()))?;
+        let api =
+            self.api.upgrade().ok_or_else(|| PeerError::Unavailable("the node is stopping".to_owned()))?;
         Ok(api.describe().await)
     }
 }

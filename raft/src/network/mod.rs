@@ -2,7 +2,7 @@
 //! simulations.
 //!
 //! [`Peer`] is one member's side of the protocol of `tidemark.peer.v1`, in terms of its messages: a client stub
-//! implements it by sending, [`service::Service`] implements it by answering.
+//! implements it by sending, `service::Service` implements it by answering.
 
 pub(crate) mod client;
 pub mod grpc;
