@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use support::{Cluster, PATIENCE, boundary, everything};
 use tidemark_client::{EventToSave, SaveRequest};
-use tidemark_proto::v1;
+use tidemark_proto::{
+    ApiError, LimitKind,
+    v1::{self, event_store_client::EventStoreClient},
+};
 
 fn numbered(number: usize) -> SaveRequest {
     let data = format!(r#"{{"number":{number}}}"#);
@@ -125,6 +128,60 @@ async fn a_node_that_was_down_while_the_log_was_cut_catches_up_through_a_snapsho
     assert_eq!(read, expected(number));
     let compared = client.compare_replicas(PATIENCE).await.expect("all replicas answer");
     assert!(compared.equal, "{compared:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_stays_full_is_a_typed_error_and_nothing_of_it_is_stored() {
+    let mut cluster = Cluster::start(3, |config| config.limits.queue_requests = 2).await;
+    let leader = cluster.leader().await;
+    let client = cluster.client(leader).await;
+    client.create_boundary(boundary("orders")).await.expect("the boundary is created");
+    client.save(numbered(0)).await.expect("the first save");
+    // Without a quorum nothing leaves the queue.
+    let others = [(leader + 1) % 3, (leader + 2) % 3];
+    for other in others {
+        cluster.stop_node(other).await;
+    }
+    let address = format!("http://{}", cluster.address(leader));
+    let raw = EventStoreClient::connect(address).await.expect("the node answers");
+    let mut saves = tokio::task::JoinSet::new();
+    for number in 1..=20 {
+        let mut raw = raw.clone();
+        saves.spawn(async move {
+            let event = v1::EventToSave {
+                event_type: "OrderPlaced".to_owned(),
+                data: format!(r#"{{"number":{number}}}"#).into(),
+                ..v1::EventToSave::default()
+            };
+            let save = v1::SaveEventsRequest {
+                boundary: "orders".to_owned(),
+                events: vec![event],
+                ..v1::SaveEventsRequest::default()
+            };
+            let mut request = tonic::Request::new(save);
+            request.set_timeout(Duration::from_secs(1));
+            raw.save_events(request).await.map(tonic::Response::into_inner).map_err(ApiError::from)
+        });
+    }
+    let results = saves.join_all().await;
+    let full = results.iter().filter(|result| {
+        matches!(result, Err(ApiError::LimitExceeded { limit, kind: LimitKind::Queue, .. }) if limit == "queue_requests")
+    });
+    assert!(full.count() > 0, "{results:?}");
+    assert!(results.iter().all(Result::is_err), "{results:?}");
+    for other in others {
+        cluster.start_node(other).await;
+    }
+    client.save(numbered(1)).await.expect("the node goes on when it has a quorum again");
+    let read = client.get_events(everything("orders")).await.expect("the node answers");
+    let full_queue_events = read.events.iter().filter(|event| !event.event_id.starts_with("event-")).count();
+    // Those that were in flight when the quorum went have an unknown outcome; the refused ones have not.
+    let unknown =
+        results.iter().filter(|result| matches!(result, Err(ApiError::OutcomeUnknown { .. }))).count();
+    assert!(
+        full_queue_events <= unknown,
+        "{full_queue_events} events of {unknown} unknown outcomes: {results:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -79,6 +79,17 @@ impl std::fmt::Debug for RocksDbEngine {
     }
 }
 
+/// Level 0 first.
+const COMPRESSION_BY_LEVEL: [DBCompressionType; 7] = [
+    DBCompressionType::None,
+    DBCompressionType::None,
+    DBCompressionType::Lz4,
+    DBCompressionType::Lz4,
+    DBCompressionType::Lz4,
+    DBCompressionType::Lz4,
+    DBCompressionType::Lz4,
+];
+
 /// One wrong answer in a hundred.
 const FILTER_BITS_PER_KEY: f64 = 10.0;
 
@@ -96,7 +107,9 @@ fn base_options(chosen: &EngineOptions) -> Options {
     options.set_memtable_whole_key_filtering(true);
     options.set_memtable_prefix_bloom_ratio(MEMTABLE_FILTER_RATIO);
     options.set_write_buffer_size(chosen.memtable_bytes);
+    // What was just flushed is soon rewritten by a compaction: compressing it first costs more than it saves.
     options.set_compression_type(DBCompressionType::Lz4);
+    options.set_compression_per_level(&COMPRESSION_BY_LEVEL);
     // Writers are throttled by flushes and compactions on two threads; more would starve a small machine.
     options.set_max_background_jobs(2);
     options.set_max_log_file_size(TEXT_LOG_BYTES_MAX);

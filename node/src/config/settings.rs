@@ -184,7 +184,7 @@ settings! {
         /// Memory for rows not yet written to the database's files; bounds what is replayed after a crash.
         memtable_bytes: u64 as Size = 64 << 20;
         /// How often the applied state is made durable; bounds what is replayed after a crash.
-        flush_interval_ms: u64 as Millis = 5_000;
+        flush_interval_ms: u64 as Millis = 10_000;
     }
 
     /// Bounds on requests, answers and queues. What is above a bound is refused and names the key.
