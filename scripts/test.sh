@@ -55,7 +55,8 @@ one_engine() {
 dependencies() {
     scripts/cargo-deny.sh && cargo fetch --locked && cargo deny --offline check bans licenses sources
 }
-kills() { "$built/chaos" kill-loop --rounds 3 --engine "$1"; }
+# Times are enforced by `make kill-loop`, on a machine that does nothing else.
+kills() { "$built/chaos" kill-loop --rounds 3 --engine "$1" --times report; }
 demo() { "$built/tidemark" demo --engine "$1"; }
 
 step "format" format
