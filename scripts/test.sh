@@ -56,7 +56,7 @@ dependencies() {
     scripts/cargo-deny.sh && cargo fetch --locked && cargo deny --offline check bans licenses sources
 }
 # Times are enforced by `make kill-loop`, on a machine that does nothing else.
-kills() { "$built/chaos" kill-loop --rounds 3 --engine "$1" --times report; }
+kills() { "$built/chaos" kill-loop --rounds 3 --engine "$1" --time-limits report; }
 demo() { "$built/tidemark" demo --engine "$1"; }
 
 step "format" format

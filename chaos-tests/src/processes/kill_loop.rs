@@ -48,8 +48,8 @@ pub struct Args {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     verify_every: u64,
     /// Whether a slow return is a problem. On a machine that does other work at the same time it says nothing.
-    #[arg(long, value_enum, default_value_t = Times::Enforce)]
-    times: Times,
+    #[arg(long, value_enum, default_value_t = TimeLimits::Enforce)]
+    time_limits: TimeLimits,
     /// Chooses nodes and moments; drawn if not given.
     #[arg(long)]
     seed: Option<u64>,
@@ -63,14 +63,14 @@ pub struct Args {
 
 /// What measured times are for.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Times {
+enum TimeLimits {
     /// A time above its limit is a problem.
     Enforce,
     /// They are reported; only a node that does not come back is a problem.
     Report,
 }
 
-impl Times {
+impl TimeLimits {
     fn too_late(self, time: Option<Duration>, limit: Duration) -> bool {
         match self {
             Self::Enforce => time.is_none_or(|time| time >= limit),
@@ -255,11 +255,11 @@ impl KillLoop {
         serves: Option<Duration>,
         writes: Option<Option<Duration>>,
     ) -> Result<(), Error> {
-        let times = self.args.times;
-        if times.too_late(serves, SERVES_WITHIN) {
+        let limits = self.args.time_limits;
+        if limits.too_late(serves, SERVES_WITHIN) {
             self.problems.push(format!("round {round}: node {node} serves again after {serves:?}"));
         }
-        if let Some(writes) = writes.filter(|writes| times.too_late(*writes, WRITES_WITHIN)) {
+        if let Some(writes) = writes.filter(|writes| limits.too_late(*writes, WRITES_WITHIN)) {
             self.problems
                 .push(format!("round {round}: after the kill of a {role:?}, writes go on after {writes:?}"));
         }
@@ -325,9 +325,9 @@ mod tests {
     #[test]
     fn a_late_return_counts_only_where_times_are_enforced_and_none_counts_always() {
         let (limit, late) = (Duration::from_secs(5), Some(Duration::from_secs(6)));
-        assert!(Times::Enforce.too_late(late, limit));
-        assert!(!Times::Report.too_late(late, limit));
-        assert!(!Times::Enforce.too_late(Some(Duration::from_secs(4)), limit));
-        assert!(Times::Enforce.too_late(None, limit) && Times::Report.too_late(None, limit));
+        assert!(TimeLimits::Enforce.too_late(late, limit));
+        assert!(!TimeLimits::Report.too_late(late, limit));
+        assert!(!TimeLimits::Enforce.too_late(Some(Duration::from_secs(4)), limit));
+        assert!(TimeLimits::Enforce.too_late(None, limit) && TimeLimits::Report.too_late(None, limit));
     }
 }
