@@ -1,5 +1,7 @@
 //! The composition root: the only place where concrete types meet.
 
+mod listeners;
+
 use std::{
     net::SocketAddr,
     path::PathBuf,
@@ -9,13 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tidemark_proto::{
-    FILE_DESCRIPTOR_SET, peer,
-    v1::{
-        boundaries_server::BoundariesServer, cluster_server::ClusterServer,
-        event_store_server::EventStoreServer,
-    },
-};
+use tidemark_proto::peer;
 use tidemark_raft::{
     Handle, Identity, Leadership, TokioRuntime, cluster_id,
     environment::{Environment, SystemClock, SystemRandom, TokioExecutor},
@@ -23,21 +19,21 @@ use tidemark_raft::{
     log::Driver,
     network::{
         PeerError, Stream,
-        grpc::{GrpcOptions, GrpcTransport, PeerIdentity, server as peer_server},
+        grpc::{GrpcOptions, GrpcTransport, PeerIdentity},
         service::Upcalls,
     },
     vfs::RealVfs,
 };
 use tidemark_storage::{EngineOptions, Mode, contract::Engine};
-use tokio::{net::TcpListener, runtime::Runtime, sync::watch, task::JoinHandle};
-use tokio_stream::wrappers::TcpListenerStream;
+use tokio::{runtime::Runtime, sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Api, Parts, Readiness, grpc::Services, limits::Limits},
+    api::{Api, Parts, Readiness, limits::Limits},
     config::{Address, Config, Engine as EngineName},
     leader::{Router, Sequencer, SequencerOptions, accept},
 };
+use listeners::{bind, listen_error, serve_clients, serve_peers};
 
 /// The Raft group that everything is placed on.
 const GROUP: u32 = 0;
@@ -132,7 +128,7 @@ impl Node {
                 executor: Arc::new(TokioExecutor::new(tokio::runtime::Handle::current())),
                 ..environment
             },
-            limits: limits(&config),
+            limits: Limits::from(&config),
             readiness: readiness_receiver.clone(),
             request_timeout: Duration::from_millis(config.server.request_timeout_ms),
             client_address: advertised,
@@ -142,7 +138,10 @@ impl Node {
         let listeners = CancellationToken::new();
         let (ended, served) = watch::channel(None);
         if let Some(address) = config.peer_address() {
-            let listener = consensus.run(bind_owned(address.clone())).await??;
+            let listener = {
+                let address = address.clone();
+                consensus.run(async move { bind(&address).await }).await??
+            };
             consensus.runtime().spawn(serve_peers(
                 raft.clone(),
                 grpc,
@@ -394,44 +393,12 @@ const SNAPSHOT_BLOCK_BYTES: usize = 256 * 1024;
 /// A message between members holds an entry and what frames it.
 const PEER_MESSAGE_OVERHEAD_BYTES: u64 = 64 * 1024;
 
-/// HTTP/2 windows of clients: a stream of saves must not wait for window updates.
-const CLIENT_STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
-const CLIENT_CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
-
 fn grpc_options(config: &Config) -> GrpcOptions {
     let entry = config.limits.max_entry_bytes.max(config.limits.peer_append_bytes);
     GrpcOptions {
         message_bytes_max: usize::try_from(entry + PEER_MESSAGE_OVERHEAD_BYTES).unwrap_or(usize::MAX),
         connect_timeout: Duration::from_millis(config.raft.election_min_ms),
         keep_alive: Duration::from_millis(config.raft.election_max_ms),
-    }
-}
-
-fn limits(config: &Config) -> Limits {
-    let (limits, sequencer) = (&config.limits, &config.sequencer);
-    Limits {
-        max_event_bytes: limits.max_event_bytes,
-        max_save_bytes: limits.max_save_bytes,
-        max_events_per_save: limits.max_events_per_save,
-        max_entry_bytes: limits.max_entry_bytes,
-        queue_requests: limits.queue_requests,
-        queue_bytes: limits.queue_bytes,
-        entry_requests: sequencer.entry_requests,
-        entry_events: sequencer.entry_events,
-        entry_bytes: sequencer.entry_bytes,
-        peer_append_bytes: limits.peer_append_bytes,
-        max_page_bytes: limits.max_page_bytes,
-        max_count: limits.max_count,
-        max_json_depth: limits.max_json_depth,
-        max_key_bytes: limits.max_key_bytes,
-        max_tag_value_bytes: limits.max_tag_value_bytes,
-        max_observations: limits.max_observations,
-        max_criteria: limits.max_criteria,
-        max_tags: limits.max_tags,
-        read_scan_keys: limits.read_scan_keys,
-        read_scan_ms: limits.read_scan_ms,
-        check_scan_keys: limits.check_scan_keys,
-        check_scan_ms: limits.check_scan_ms,
     }
 }
 
@@ -472,112 +439,6 @@ fn memory_dir(config: &Config) -> Result<Option<PathBuf>, StartError> {
     std::fs::create_dir_all(&path)
         .map(|()| Some(path.clone()))
         .map_err(|source| StartError::MemoryDirectory { path, source })
-}
-
-fn listen_error(address: &Address) -> impl FnOnce(std::io::Error) -> StartError {
-    let address = address.clone();
-    move |source| StartError::Listen { address, source }
-}
-
-async fn bind(address: &Address) -> Result<TcpListener, StartError> {
-    let resolved = address.resolve().map_err(listen_error(address))?;
-    TcpListener::bind(resolved).await.map_err(listen_error(address))
-}
-
-async fn bind_owned(address: Address) -> Result<TcpListener, StartError> {
-    bind(&address).await
-}
-
-async fn serve_peers(
-    raft: Handle,
-    grpc: GrpcOptions,
-    listener: TcpListener,
-    stop: CancellationToken,
-    ended: watch::Sender<Option<String>>,
-) {
-    let identity = PeerIdentity {
-        cluster_id: raft.identity().cluster_id,
-        group_id: raft.group_id(),
-        node_id: raft.identity().node_id,
-    };
-    let served = tonic::transport::Server::builder()
-        .tcp_nodelay(true)
-        .initial_stream_window_size(CLIENT_CONNECTION_WINDOW_BYTES)
-        .initial_connection_window_size(CLIENT_CONNECTION_WINDOW_BYTES)
-        .add_service(peer_server(identity, raft.peer_service(), &grpc))
-        .serve_with_incoming_shutdown(incoming(listener), stop.cancelled())
-        .await;
-    report(served, "peers", &stop, &ended);
-}
-
-async fn serve_clients(
-    api: Arc<Api>,
-    listener: TcpListener,
-    stop: CancellationToken,
-    ended: watch::Sender<Option<String>>,
-    readiness: watch::Receiver<Readiness>,
-) {
-    let services = Services::new(Arc::clone(&api));
-    let request_bytes = usize::try_from(api.limits().max_save_bytes + api.limits().max_event_bytes);
-    let request_bytes = request_bytes.unwrap_or(usize::MAX);
-    let (reporter, health) = tonic_health::server::health_reporter();
-    tokio::spawn(report_health(reporter, readiness));
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .expect("the descriptors were compiled with this binary");
-    let served = tonic::transport::Server::builder()
-        .tcp_nodelay(true)
-        .initial_stream_window_size(CLIENT_STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CLIENT_CONNECTION_WINDOW_BYTES)
-        .http2_keepalive_interval(Some(Duration::from_secs(10)))
-        .add_service(EventStoreServer::new(services.clone()).max_decoding_message_size(request_bytes))
-        .add_service(BoundariesServer::new(services.clone()))
-        .add_service(ClusterServer::new(services))
-        .add_service(health)
-        .add_service(reflection)
-        .serve_with_incoming_shutdown(incoming(listener), stop.cancelled())
-        .await;
-    report(served, "clients", &stop, &ended);
-}
-
-fn incoming(listener: TcpListener) -> impl futures::Stream<Item = std::io::Result<tokio::net::TcpStream>> {
-    use futures::StreamExt;
-    // Small answers must not wait for the peer's delayed acknowledgement.
-    TcpListenerStream::new(listener)
-        .map(|accepted| accepted.and_then(|stream| stream.set_nodelay(true).map(|()| stream)))
-}
-
-fn report(
-    served: Result<(), tonic::transport::Error>,
-    whom: &str,
-    stop: &CancellationToken,
-    ended: &watch::Sender<Option<String>>,
-) {
-    if stop.is_cancelled() {
-        return;
-    }
-    let why = served.err().map_or_else(|| "it ended".to_owned(), |error| error.to_string());
-    ended.send_replace(Some(format!("the listener for {whom}: {why}")));
-}
-
-async fn report_health(
-    reporter: tonic_health::server::HealthReporter,
-    mut readiness: watch::Receiver<Readiness>,
-) {
-    loop {
-        let status = match *readiness.borrow_and_update() {
-            Readiness::Serving => tonic_health::ServingStatus::Serving,
-            Readiness::Recovering | Readiness::Stopping => tonic_health::ServingStatus::NotServing,
-        };
-        for service in ["", "tidemark.v1.EventStore", "tidemark.v1.Boundaries", "tidemark.v1.Cluster"] {
-            reporter.set_service_status(service, status).await;
-        }
-        if readiness.changed().await.is_err() {
-            return;
-        }
-    }
 }
 
 fn spawn_recovery(raft: Handle, readiness: watch::Sender<Readiness>) {

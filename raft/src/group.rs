@@ -1,4 +1,9 @@
-//! Starts one Raft group on this node and runs its duties.
+//! Starts one Raft group on this node.
+
+mod adapter;
+mod duties;
+mod observe;
+mod rounds;
 
 use std::{
     collections::BTreeMap,
@@ -7,35 +12,32 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
-use openraft::{
-    AsyncRuntime, ReadPolicy, ServerState, SnapshotPolicy,
-    async_runtime::watch::WatchReceiver,
-    errors::{ClientWriteError, LinearizableReadError, RaftError},
-    impls::OneshotResponder,
-    type_config::TypeConfigExt,
-};
+use openraft::{AsyncRuntime, SnapshotPolicy, errors::RaftError};
 use tidemark_storage::contract::Engine;
-use tokio::sync::watch;
 
+use self::{
+    adapter::Openraft,
+    duties::run_duties,
+    observe::{watch_fault, watch_leadership},
+    rounds::{AnyRound, OwnRound},
+};
 use crate::{
-    barrier::{ReadIndex, Round},
-    convert,
+    barrier::ReadIndex,
     database::Databases,
     environment::Environment,
-    error::{BarrierError, ProposeError, StartError},
-    handle::{Consensus, Handle, Inner, Leadership, MemberStatus, Proposal, Role, Status},
+    error::StartError,
+    handle::{Handle, Inner},
     identity::Identity,
-    log::{LogHandle, LogIdentity, SegmentLog},
-    machine::{Machine, Progress, Replica},
+    log::{LogIdentity, SegmentLog},
+    machine::{Machine, Replica},
     network::{
-        Lane, Network, PeerAddress, PeerError,
+        Network,
         client::Shared,
         service::{Contacts, Service, Upcalls},
     },
     snapshot,
-    types::{Applied, EncodedCommand, LogId, Member, NodeId, Types},
+    types::{Member, NodeId, Types},
 };
 
 /// Timing of consensus. Defaults are those of the design for a local network.
@@ -92,9 +94,6 @@ pub struct Options {
 }
 
 type Raft<RT> = openraft::Raft<Types<RT>, Machine<RT>>;
-
-/// The log may be cut at most this often.
-const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A snapshot may take this long to be sent and installed.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -275,286 +274,5 @@ fn assemble<RT: AsyncRuntime>(
             upcalls,
             peer: Arc::new(peer),
         }),
-    }
-}
-
-fn watch_leadership<RT: AsyncRuntime>(
-    environment: &Environment,
-    own_id: NodeId,
-    raft: &Raft<RT>,
-    mut progress: watch::Receiver<Progress>,
-) -> watch::Receiver<Leadership> {
-    let mut server = raft.server_metrics();
-    let (sender, receiver) = watch::channel(Leadership::Unknown);
-    environment.executor.spawn(Box::pin(async move {
-        loop {
-            let metrics = server.borrow_watched().clone();
-            let leadership = if metrics.state == ServerState::Leader && metrics.vote.is_committed() {
-                let term = metrics.vote.leader_id().term;
-                let applied = progress.borrow_and_update().log_id;
-                match applied {
-                    Some(log_id) if log_id.committed_leader_id().term == term => Leadership::Ready { term },
-                    _ => Leadership::Preparing,
-                }
-            } else {
-                match metrics.current_leader {
-                    Some(leader) if leader != own_id => Leadership::Following { leader },
-                    _ => Leadership::Unknown,
-                }
-            };
-            sender.send_if_modified(|current| {
-                let changed = *current != leadership;
-                *current = leadership;
-                changed
-            });
-            let changed = if leadership == Leadership::Preparing {
-                tokio::select! {
-                    changed = server.changed() => changed.is_ok(),
-                    changed = progress.changed() => changed.is_ok(),
-                }
-            } else {
-                server.changed().await.is_ok()
-            };
-            if !changed {
-                sender.send_replace(Leadership::Unknown);
-                return;
-            }
-        }
-    }));
-    receiver
-}
-
-fn watch_fault<RT: AsyncRuntime>(
-    environment: &Environment,
-    raft: &Raft<RT>,
-    log: &LogHandle,
-) -> watch::Receiver<Option<String>> {
-    let (sender, receiver) = watch::channel(None);
-    let mut metrics = raft.metrics();
-    let log = log.clone();
-    environment.executor.spawn(Box::pin(async move {
-        loop {
-            let fault = match &metrics.borrow_watched().running_state {
-                Ok(()) | Err(openraft::errors::Fatal::Stopped) => None,
-                // The log's own words say more than what consensus makes of them.
-                Err(fatal) => {
-                    Some(log.current_fault().map_or_else(|| fatal.to_string(), |fault| fault.to_string()))
-                }
-            };
-            if fault.is_some() {
-                sender.send_replace(fault);
-                return;
-            }
-            tokio::select! {
-                changed = metrics.changed() => if changed.is_err() { return },
-                fault = log.fault() => {
-                    sender.send_replace(Some(fault.to_string()));
-                    return;
-                }
-            }
-        }
-    }));
-    receiver
-}
-
-fn run_duties<RT: AsyncRuntime>(
-    environment: &Environment,
-    retention: &Retention,
-    replica: &Arc<Replica>,
-    raft: &Raft<RT>,
-) {
-    let flush_interval = Duration::from_millis(retention.flush_interval_ms);
-    environment.executor.spawn(Box::pin(flush_regularly(Arc::clone(replica), flush_interval)));
-    let cut = cut_log_regularly(Arc::clone(replica), raft.clone(), retention.clone());
-    environment.executor.spawn(Box::pin(cut));
-}
-
-async fn flush_regularly(replica: Arc<Replica>, interval: Duration) {
-    let mut flushed = None;
-    loop {
-        tokio::time::sleep(interval).await;
-        let applied = replica.progress.borrow().log_id;
-        if applied == flushed {
-            continue;
-        }
-        let flushing = Arc::clone(&replica);
-        match replica.environment.blocking(move || flushing.flush()).await {
-            Ok(_) => flushed = applied,
-            // The log stays as long as it is needed; the next flush may succeed, and apply will tell otherwise.
-            Err(fault) => tracing::error!(%fault, "could not flush the database"),
-        }
-    }
-}
-
-async fn cut_log_regularly<RT: AsyncRuntime>(replica: Arc<Replica>, raft: Raft<RT>, retention: Retention) {
-    loop {
-        tokio::time::sleep(MAINTENANCE_INTERVAL).await;
-        if replica.log.stats().bytes_on_disk <= retention.snapshot_log_bytes {
-            continue;
-        }
-        let Some(upto) = replica.log.purge_candidate(retention.keep_log_bytes) else { continue };
-        let Some(applied) = replica.progress.borrow().log_id else { continue };
-        tracing::info!(upto, applied = applied.index, "cutting the log");
-        // openraft purges only behind a snapshot; building one here means flushing.
-        if raft.trigger().snapshot().await.is_err() || wait_for_snapshot(&raft, upto).await.is_none() {
-            continue;
-        }
-        if raft.trigger().purge_log(upto).await.is_err() {
-            return;
-        }
-    }
-}
-
-/// A snapshot is a flush, which a slow disk may delay.
-const SNAPSHOT_BUILD_TIMEOUT: Duration = Duration::from_secs(60);
-
-async fn wait_for_snapshot<RT: AsyncRuntime>(raft: &Raft<RT>, upto: u64) -> Option<()> {
-    let wait = raft.wait(Some(SNAPSHOT_BUILD_TIMEOUT));
-    let built = wait.metrics(
-        |metrics| metrics.snapshot.is_some_and(|snapshot| snapshot.index >= upto),
-        "a snapshot behind the entries to purge",
-    );
-    built.await.ok().map(|_| ())
-}
-
-/// A read index from this member's own leadership.
-struct OwnRound<RT: AsyncRuntime> {
-    raft: Raft<RT>,
-}
-
-#[async_trait]
-impl<RT: AsyncRuntime> Round for OwnRound<RT> {
-    async fn read_index(&self) -> Result<LogId, BarrierError> {
-        match self.raft.get_read_log_id(ReadPolicy::ReadIndex).await {
-            Ok((read_log_id, _)) => Ok(*read_log_id.log_id()),
-            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(_))) => {
-                Err(BarrierError::NoLeader)
-            }
-            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => {
-                Err(BarrierError::NoQuorum)
-            }
-            Err(RaftError::Fatal(_)) => Err(BarrierError::Stopped),
-        }
-    }
-}
-
-/// A read index from whoever leads.
-struct AnyRound<RT: AsyncRuntime> {
-    own: ReadIndex,
-    own_id: NodeId,
-    leadership: watch::Receiver<Leadership>,
-    raft: Raft<RT>,
-    environment: Environment,
-}
-
-#[async_trait]
-impl<RT: AsyncRuntime> Round for AnyRound<RT> {
-    async fn read_index(&self) -> Result<LogId, BarrierError> {
-        let leadership = *self.leadership.borrow();
-        let leader = match leadership {
-            Leadership::Ready { .. } | Leadership::Preparing => return self.own.local().await,
-            Leadership::Unknown => return Err(BarrierError::NoLeader),
-            Leadership::Following { leader } => leader,
-        };
-        debug_assert_ne!(leader, self.own_id);
-        let address = {
-            let metrics = self.raft.server_metrics();
-            let metrics = metrics.borrow_watched();
-            metrics.membership_config.membership().get_node(&leader).map(|member| member.address.clone())
-        };
-        let address = PeerAddress { node_id: leader, address: address.ok_or(BarrierError::NoLeader)? };
-        let peer = self.environment.transport.connect(&address, Lane::Control);
-        let answer = peer.read_index(tidemark_proto::peer::ReadIndexRequest {}).await;
-        let answer = answer.map_err(|error: PeerError| BarrierError::LeaderUnreachable(error.to_string()))?;
-        let log_id = answer.log_id.as_ref().map(convert::log_id_from_record);
-        log_id.ok_or_else(|| BarrierError::LeaderUnreachable("an answer without a log id".to_owned()))
-    }
-}
-
-/// openraft behind the face that the handle sees.
-struct Openraft<RT: AsyncRuntime> {
-    raft: Raft<RT>,
-}
-
-#[async_trait]
-impl<RT: AsyncRuntime> Consensus for Openraft<RT> {
-    async fn propose(&self, command: Bytes, term: u64) -> Result<Proposal, ProposeError> {
-        let (sender, answer) = Types::<RT>::oneshot();
-        let responder = OneshotResponder::new(sender);
-        let request = self.raft.write(EncodedCommand(command)).with_leader(term).responder(responder);
-        // Nothing reached the log if the core is gone.
-        request.await.map_err(|_| ProposeError::NotProposed { leader: None })?;
-        let answer = async move {
-            match answer.await {
-                Ok(Ok(written)) => match written.data {
-                    Applied(Some(outcome)) => Ok((written.log_id, outcome)),
-                    Applied(None) => Err(ProposeError::Unknown),
-                },
-                Ok(Err(error)) => Err(not_written(error)),
-                // The core stopped with the command in its hands.
-                Err(_) => Err(ProposeError::Unknown),
-            }
-        };
-        Ok(Proposal { answer: Box::pin(answer) })
-    }
-
-    async fn transfer_leader(&self, to: NodeId) {
-        // An error means that the core has stopped, and with it the leadership.
-        let _ = self.raft.trigger().transfer_leader(to).await;
-    }
-
-    async fn trigger_snapshot(&self) {
-        // As above.
-        let _ = self.raft.trigger().snapshot().await;
-    }
-
-    async fn wait_for_recovery(&self) {
-        // Without a time limit the only error is that the core stopped, which the fault tells.
-        let _ = self.raft.wait_for_recovery(None).await;
-    }
-
-    async fn shutdown(&self) {
-        // A core that panicked has nothing left to shut down.
-        let _ = self.raft.shutdown().await;
-    }
-
-    fn status(&self) -> Status {
-        let metrics = self.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let membership = metrics.membership_config.membership();
-        let voters: std::collections::BTreeSet<NodeId> = membership.voter_ids().collect();
-        Status {
-            role: match metrics.state {
-                ServerState::Leader => Role::Leader,
-                ServerState::Follower => Role::Follower,
-                ServerState::Candidate => Role::Candidate,
-                ServerState::Learner => Role::Learner,
-                ServerState::Shutdown => Role::Stopped,
-            },
-            term: metrics.current_term,
-            leader: metrics.current_leader,
-            last_log_index: metrics.last_log_index.unwrap_or(0),
-            committed_index: metrics.local_committed.map_or(0, |log_id| log_id.index),
-            members: membership
-                .nodes()
-                .map(|(id, member)| MemberStatus {
-                    node_id: *id,
-                    peer_address: member.address.clone(),
-                    voter: voters.contains(id),
-                })
-                .collect(),
-        }
-    }
-}
-
-/// openraft refuses with `ForwardToLeader` before anything enters the log; an entry that entered it and lost its
-/// leader is `LogEntryDiscarded`.
-fn not_written<RT: AsyncRuntime>(error: ClientWriteError<Types<RT>>) -> ProposeError {
-    match error {
-        ClientWriteError::ForwardToLeader(forward) => ProposeError::NotProposed { leader: forward.leader_id },
-        ClientWriteError::PreconditionFailed(_) => ProposeError::NotProposed { leader: None },
-        ClientWriteError::LogEntryDiscarded(_) | ClientWriteError::ChangeMembershipError(_) => {
-            ProposeError::Unknown
-        }
     }
 }

@@ -3,6 +3,8 @@
 //! **Invariant**: an error that refuses something for its size names one of these fields, so that a reader of the
 //! error finds the key to change.
 
+use crate::config::Config;
+
 /// What a message between nodes may hold beside the entries, in bytes: stamps, log ids and framing.
 const PEER_MESSAGE_OVERHEAD_BYTES: u64 = 64 << 10;
 
@@ -95,15 +97,11 @@ impl Default for Limits {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::Limits;
-    use crate::config::Config;
-
-    #[test]
-    fn the_defaults_are_those_of_the_configuration() {
-        let Config { limits, sequencer, .. } = Config::default();
-        let configured = Limits {
+/// The bounds that a node was configured with.
+impl From<&Config> for Limits {
+    fn from(config: &Config) -> Self {
+        let Config { limits, sequencer, .. } = config;
+        Limits {
             max_event_bytes: limits.max_event_bytes,
             max_save_bytes: limits.max_save_bytes,
             max_events_per_save: limits.max_events_per_save,
@@ -126,7 +124,17 @@ mod tests {
             read_scan_ms: limits.read_scan_ms,
             check_scan_keys: limits.check_scan_keys,
             check_scan_ms: limits.check_scan_ms,
-        };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_the_configuration() {
+        let configured = Limits::from(&Config::default());
         assert_eq!(Limits::default(), configured);
     }
 
