@@ -132,7 +132,13 @@ async fn a_node_that_was_down_while_the_log_was_cut_catches_up_through_a_snapsho
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_stays_full_is_a_typed_error_and_nothing_of_it_is_stored() {
-    let mut cluster = Cluster::start(3, |config| config.limits.queue_requests = 2).await;
+    // One request in the log, two in the queue and two on the way to it: all others find it full.
+    let mut cluster = Cluster::start(3, |config| {
+        config.limits.queue_requests = 2;
+        config.sequencer.entries_in_flight = 1;
+        config.sequencer.entry_requests = 1;
+    })
+    .await;
     let leader = cluster.leader().await;
     let client = cluster.client(leader).await;
     client.create_boundary(boundary("orders")).await.expect("the boundary is created");
