@@ -240,7 +240,7 @@ settings! {
         /// How long to wait for more saves before an entry is closed. 0: never; the sync in flight is the window.
         batch_delay_ms: u64 as CountOrZero = 0;
         /// Entries proposed and not yet applied.
-        entries_in_flight: usize as Count = 8;
+        entries_in_flight: usize as Count = 4;
         /// How long an entry may take before the outcome of its saves is reported as unknown.
         flush_timeout_ms: u64 as Millis = 30_000;
     }
