@@ -193,6 +193,11 @@ impl Db for SqliteDb {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        // Between commits the writer is free, and its page cache is warm; a reader's is void after every commit. Apply
+        // looks for an idempotency key per save.
+        if let Some(writer) = self.shared.writer.try_lock() {
+            return connection::get(&writer.connection, &self.shared.file, key);
+        }
         connection::get(&*self.shared.readers.lend()?, &self.shared.file, key)
     }
 
