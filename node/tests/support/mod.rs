@@ -1,6 +1,10 @@
 //! Real nodes in this process, on loopback, for tests.
 
-use std::{collections::BTreeMap, net::TcpListener, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use tempfile::TempDir;
 use tidemark_client::{Client, Options};
@@ -20,23 +24,28 @@ pub struct Cluster {
     _dir: TempDir,
 }
 
-fn free_address() -> Address {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it is bound").into()
+/// A loopback address that no other test has, so that fixed ports can be used: a port that was merely free a moment
+/// ago may be taken by a neighbour, or by an outgoing connection, before the node or its restart listens on it.
+fn own_host() -> String {
+    static CLUSTERS: AtomicU32 = AtomicU32::new(1);
+    let (process, cluster) = (std::process::id(), CLUSTERS.fetch_add(1, Ordering::Relaxed));
+    format!("127.{}.{}.{}", 1 + (process >> 8) % 250, process % 256, 1 + cluster % 250)
 }
 
 impl Cluster {
     /// Starts `size` nodes whose configuration `adjust` may change.
     pub async fn start(size: u64, adjust: impl Fn(&mut Config)) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
-        let members: BTreeMap<u64, Address> =
-            if size == 1 { BTreeMap::new() } else { (1..=size).map(|id| (id, free_address())).collect() };
+        let host = own_host();
+        let address = |base: u16, id: u64| Address::new(&host, base + u16::try_from(id).expect("few nodes"));
+        let founders = if size == 1 { 0 } else { size };
+        let members: BTreeMap<u64, Address> = (1..=founders).map(|id| (id, address(7_500, id))).collect();
         let mut configs = Vec::new();
         for id in 1..=size {
             let mut config = Config {
                 data_dir: dir.path().join(format!("node-{id}")),
                 engine: Engine::Sqlite,
-                listen: free_address(),
+                listen: address(7_400, id),
                 ..Config::default()
             };
             config.cluster.node_id = Some(id);
