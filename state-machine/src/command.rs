@@ -288,6 +288,19 @@ impl Idempotency {
     }
 }
 
+impl BoundaryDefinition {
+    /// What a forwarded or logged command wants created.
+    pub fn from_record(create: record::CreateBoundary) -> Self {
+        Self {
+            name: create.name,
+            description: create.description,
+            time_bucket_ms: create.time_bucket_ms,
+            placement_group: create.placement_group,
+            idempotency_retention_ms: create.idempotency_retention_ms,
+        }
+    }
+}
+
 impl CreateBoundary {
     fn to_record(&self) -> record::CreateBoundary {
         let definition = &self.definition;
@@ -306,13 +319,7 @@ impl CreateBoundary {
         Ok(Self {
             time_ms: checked_time(create.time_ms)?,
             event_id: checked_id(create.event_id)?,
-            definition: BoundaryDefinition {
-                name: create.name,
-                description: create.description,
-                time_bucket_ms: create.time_bucket_ms,
-                placement_group: create.placement_group,
-                idempotency_retention_ms: create.idempotency_retention_ms,
-            },
+            definition: BoundaryDefinition::from_record(create),
         })
     }
 }

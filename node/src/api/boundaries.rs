@@ -73,13 +73,7 @@ impl Api {
         let definition = validate::boundary_definition(request.definition.as_ref().ok_or_else(missing)?)?;
         self.serving(deadline).await?;
         let name = definition.name.clone();
-        let work = Work::CreateBoundary(BoundaryDefinition {
-            name: definition.name,
-            description: definition.description,
-            time_bucket_ms: definition.time_bucket_ms,
-            placement_group: definition.placement_group,
-            idempotency_retention_ms: definition.idempotency_retention_ms,
-        });
+        let work = Work::CreateBoundary(BoundaryDefinition::from_record(definition));
         let answer = self.router.submit(work, deadline).await;
         match answer.map_err(|error| outcome::with_boundary(error, &name))? {
             Answer::CreateBoundary(created) => {

@@ -58,13 +58,9 @@ fn decode(kind: Option<forward_request::Kind>) -> Result<Work, ApiError> {
         forward_request::Kind::Append(request) => AppendRequest::from_record(request)
             .map(Work::Append)
             .map_err(|error| malformed(error.to_string())),
-        forward_request::Kind::CreateBoundary(create) => Ok(Work::CreateBoundary(BoundaryDefinition {
-            name: create.name,
-            description: create.description,
-            time_bucket_ms: create.time_bucket_ms,
-            placement_group: create.placement_group,
-            idempotency_retention_ms: create.idempotency_retention_ms,
-        })),
+        forward_request::Kind::CreateBoundary(create) => {
+            Ok(Work::CreateBoundary(BoundaryDefinition::from_record(create)))
+        }
         forward_request::Kind::Digest(digest) => Ok(Work::Digest(digest.digest_id)),
     }
 }

@@ -112,8 +112,13 @@ impl<RT: AsyncRuntime> Connection<RT> {
     }
 
     fn failed(&self, action: RPCTypes, error: PeerError, limit: Duration) -> RPCError<Types<RT>> {
+        Self::rpc_error(self.timed_out(action, limit), error)
+    }
+
+    /// `timeout` says what to report if `error` is one.
+    fn rpc_error(timeout: Timeout<Types<RT>>, error: PeerError) -> RPCError<Types<RT>> {
         match error {
-            PeerError::TimedOut => RPCError::Timeout(self.timed_out(action, limit)),
+            PeerError::TimedOut => RPCError::Timeout(timeout),
             // A refusal lasts: back off, as for a member that is not there.
             PeerError::Unreachable(_) | PeerError::Refused(_) => {
                 RPCError::Unreachable(Unreachable::new(&error))
@@ -149,14 +154,15 @@ impl<RT: AsyncRuntime> Connection<RT> {
             sent.push(message.encoded_len(), messages::previous_and_last(&message));
             message
         });
-        let (target, node_id, contacts) =
-            (self.target, self.shared.node_id, Arc::clone(&self.shared.contacts));
+        let (target, contacts) = (self.target, Arc::clone(&self.shared.contacts));
+        let timed_out = self.timed_out(RPCTypes::AppendEntries, self.shared.append_timeout);
         let answers = self.peer.append(requests.boxed()).await;
         let answers = answers
             .map_err(|error| self.failed(RPCTypes::AppendEntries, error, self.shared.append_timeout))?;
-        let state = (answers, outstanding, contacts, true);
-        let results =
-            futures::stream::unfold(state, move |(mut answers, outstanding, contacts, go_on)| async move {
+        let state = (answers, outstanding, contacts, timed_out, true);
+        let results = futures::stream::unfold(
+            state,
+            move |(mut answers, outstanding, contacts, timed_out, go_on)| async move {
                 if !go_on {
                     return None;
                 }
@@ -166,30 +172,17 @@ impl<RT: AsyncRuntime> Connection<RT> {
                         tracing::warn!(target_node = target, ?timeout, "no answer to an append in time");
                     }),
                 };
-                let result = answer.map_err(Connection::<RT>::broken(node_id, target)).and_then(|message| {
-                    contacts.learn(target, &message.client_address);
-                    let range = outstanding.pop();
-                    messages::append_result::<RT>(message, range).map_err(Self::malformed)
-                });
+                let result =
+                    answer.map_err(|error| Self::rpc_error(timed_out.clone(), error)).and_then(|message| {
+                        contacts.learn(target, &message.client_address);
+                        let range = outstanding.pop();
+                        messages::append_result::<RT>(message, range).map_err(Self::malformed)
+                    });
                 let go_on = matches!(result, Ok(Ok(_)));
-                Some((result, (answers, outstanding, contacts, go_on)))
-            });
+                Some((result, (answers, outstanding, contacts, timed_out, go_on)))
+            },
+        );
         Ok(results.boxed())
-    }
-
-    fn broken(node_id: NodeId, target: NodeId) -> impl Fn(PeerError) -> RPCError<Types<RT>> {
-        move |error| match error {
-            PeerError::TimedOut => RPCError::Timeout(Timeout {
-                action: RPCTypes::AppendEntries,
-                id: node_id,
-                target,
-                timeout: Duration::ZERO,
-            }),
-            PeerError::Unreachable(_) | PeerError::Refused(_) => {
-                RPCError::Unreachable(Unreachable::new(&error))
-            }
-            PeerError::Unavailable(_) | PeerError::Failed(_) => RPCError::Network(NetworkError::new(&error)),
-        }
     }
 
     async fn heartbeat(
